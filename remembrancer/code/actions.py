@@ -26,10 +26,9 @@ from remembrancer.protocol.reads import RecalledMemory
 
 RELEVANT_KINDS: Final[frozenset[Kind]] = frozenset({"convention", "decision", "preference", "procedure"})
 SEARCHED: Final = 600
-"""The number of characters of a command or an edit used as a query."""
 MOST: Final = 2
 LEAST_PROBABILITY: Final = 0.38
-"""Memories with a lower probability are not shown; one in forty actions without a relevant memory exceeded it."""
+"""One in forty actions without a relevant memory exceeded it."""
 WEIGHTS: Final = {"words": 0.718, "cosine": 8.548, "denied": 2.398, "share": -11.932, "length": -2.23}
 """`words` is the number of words that an action shares with a memory, weighted by rarity; `share` is their share of the
 memory's words; `denied` is 1 if one of these words is rare, new in this project and denied by the memory."""
@@ -37,14 +36,14 @@ INTERCEPT: Final = 3.167
 MOST_OF_WORDS, MOST_SHARE = 12.0, 0.15
 RARE: Final = 2.0
 RAREST: Final = 3.95
-"""The rarity of a word in only one candidate, however many candidates there are."""
+"""The rarity of a word in only one candidate, however many there are."""
 NAMING_PROBABILITY: Final = 0.6
-"""The probability assigned to a naming rule that applies to the edit."""
+"""The probability of a naming rule that applies to the edit."""
 TOKENS_OF_FACT: Final = 39
 UNSEEN: Final = 20
-"""The number of empty actions added to the count, so that a few real actions do not decide which words are common."""
+"""Empty actions that are added, so that a few real ones do not decide which words are common."""
 MOST_PAST: Final = 500
-"""The counts are halved after this many actions, so that long sessions do not use more memory."""
+"""The counts are halved after this many actions, to limit memory."""
 
 _COMMON: Final = frozenset(
     terms_in("""
@@ -54,7 +53,6 @@ _COMMON: Final = frozenset(
         tsx type use value var yaml yml 10
     """)
 )
-"""Words that are common in code, and in most paths."""
 _CLAUSE: Final = re.compile(r"[.;:!?()\n]+\s|[,;]\s|\s[-–—]\s|\n")
 _DENIES: Final = re.compile(
     r"\b(?:never|not|no|nobody|neither|nor|without|instead of|rather than|avoid|forbid\w*|refus\w*|nothing|none of"
@@ -67,7 +65,7 @@ _GONE: Final = re.compile(
     re.IGNORECASE,
 )
 AFTER_DENIAL, BEFORE_GONE = 5, 6
-"""The number of words that a denial covers: after "never", and before "removed"."""
+"""The words that a denial covers: after "never", and before "removed"."""
 _CONSTRUCTS: Final = {
     "function": re.compile(r"\b(?:def|fn|func|function)\b|=>"),
     "argument": re.compile(r"\b(?:def|fn|func|function)\s+\w+\(\s*\w"),
@@ -78,18 +76,18 @@ _CONSTRUCTS: Final = {
     "import": re.compile(r"^\s*(?:import|from|use|#include)\b", re.MULTILINE),
     "comment": re.compile(r"\n.*\S.*\n.*\S"),
 }
-"""The parts of code covered by naming and style rules, each with a pattern for edits that create such a part."""
+"""Parts of code that rules of naming and style cover, with a pattern for edits that create them."""
 
 
 @dataclass
 class PastActions:
-    """The words of a project's earlier actions. Words that occur in most actions are not informative."""
+    """The words of a project's earlier actions. Words in most actions are not informative."""
 
     number: int = 0
     having: Counter[str] = field(default_factory=Counter)
 
     def novelty(self, term: str) -> float:
-        """1 for a word in no earlier action, near 0 for a word in all of them."""
+        """1 for a word in no earlier action, near 0 for a word in all."""
         total = self.number + UNSEEN
         return math.log(total / (self.having[term] + 1)) / math.log(total)
 
@@ -102,7 +100,7 @@ class PastActions:
 
 
 class Action(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
-    """A command, or an edit that replaces `old` (if empty, nothing) with `new` in the file at `path`."""
+    """A command, or an edit that replaces `old` (perhaps empty) with `new` in the file at `path`."""
 
     command: str = ""
     path: str = ""
@@ -115,7 +113,6 @@ class Action(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
 
     @cached_property
     def terms(self) -> frozenset[str]:
-        """The stems of the words added, and of the words in the path."""
         if self.command:
             return terms_of(self.command[:SEARCHED])
         had = set(words_in(self.old))
@@ -124,7 +121,6 @@ class Action(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
 
     @cached_property
     def constructs(self) -> frozenset[str]:
-        """The parts of code that the edit creates."""
         return frozenset(name for name, makes in _CONSTRUCTS.items() if not self.command and makes.search(self.new))
 
 
@@ -187,7 +183,7 @@ def _probability(
 
 
 def denied_in(content: str) -> frozenset[str]:
-    """The stems of the words that a memory denies: npm and jest in "pnpm, never npm; jest was removed"."""
+    """The stems of denied words: npm and jest in "pnpm, never npm; jest was removed"."""
     denied: list[str] = []
     for clause in _CLAUSE.split(content):
         denied += (word for at in _DENIES.finditer(clause) for word in clause[at.end() :].split()[:AFTER_DENIAL])
@@ -200,7 +196,7 @@ def says_never(content: str) -> bool:
 
 
 def fact_of(memory: RecalledMemory, terms: frozenset[str]) -> str:
-    """The part of a memory that is about these terms: all of it, or its sentences from the best sentence onwards."""
+    """All of a memory, or its sentences from the one that is most about these terms."""
     text = " ".join(memory.content.split())
     if estimate_tokens(text) <= TOKENS_OF_FACT:
         return text

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import tree_sitter
 
 MOST_LINES: Final = 80
-"""The maximum number of lines in a chunk. A longer function is split; a longer class gets one chunk per member."""
+"""A longer function is split; a longer class gets one chunk per member."""
 MOST_CHARACTERS: Final = 8000
 LEAST_LINES: Final = 2
 MAX_DEPTH: Final = 12
@@ -44,7 +44,6 @@ _KINDS: Final = {
 }
 _KIND_OF: Final = {name: kind for kind, names in _KINDS.items() for name in names.split()}
 OPEN: Final = frozenset({"class", "struct", "enum", "interface", "impl", "module"})
-"""The kinds that have members."""
 _AROUND: Final = """
     export_statement decorated_definition template_declaration linkage_specification preproc_ifdef preproc_if
     preproc_else declaration_list block statement_block class_body expression_statement ambient_declaration body
@@ -52,7 +51,7 @@ _AROUND: Final = """
     protocol_body program source_file if_statement try_statement type_declaration singleton_class
 """
 _THROUGH: Final = frozenset(_AROUND.split())
-"""Nodes that may contain definitions."""
+"""May contain definitions."""
 _BODIES: Final = frozenset({"class_body", "enum_class_body", "function_body", "field_declaration_list"})
 """Bodies that the grammar does not mark with the field `body`."""
 _TYPES: Final = {"struct_type": "struct", "interface_type": "interface"}
@@ -60,7 +59,7 @@ _VALUES: Final = re.compile(
     r"arrow_function|function|class|lambda|closure|struct|object|call_expression|new_expression"
 )
 _COMMENT_LINE: Final = re.compile(r"\s*(?:#[\s\[!]|//|/?\*|--|@)")
-"""A line of a comment, a decorator or an attribute, in any language."""
+"""A comment, a decorator or an attribute, in any language."""
 _LINE_DEFINES: Final = re.compile(
     r"""^\s*(?:(?:export|default|public|private|protected|internal|static|final|abstract|async|pub(?:\([^)]*\))?|open|
     override|inline|unsafe|extern|virtual|sealed|data|case|local|mutable|partial|external)\s+)*
@@ -73,8 +72,7 @@ _TYPES_IN_LINES: Final = {"class", "struct", "interface", "trait", "protocol", "
 
 
 class Chunk(NamedTuple):
-    """A piece of a file. Lines count from 1 and are inclusive. `name` is a dotted path such as `Class.method`; `head`
-    is the signature on one line."""
+    """Lines count from 1 and are inclusive. `name` is dotted, as in `Class.method`; `head` is the signature."""
 
     start_line: int
     end_line: int
@@ -85,35 +83,29 @@ class Chunk(NamedTuple):
 
 
 class Definition(NamedTuple):
-    """A definition, given by its `node`."""
-
     node: tree_sitter.Node
-    """Includes wrappers that contain nothing else: decorators, `export`."""
+    """With wrappers that contain nothing else: decorators, `export`."""
     inner: tree_sitter.Node
     kind: str
     name: str
 
 
 def chunks_of(text: str, language: str, *, is_plain: bool = False) -> list[Chunk]:
-    """The chunks of a file in line order; `is_plain`: cut without a parser."""
+    """`is_plain`: cut without a parser."""
     parser = None if is_plain else parser_of(language)
     return cut_by_lines(text) if parser is None else list(Source(text, parser).chunks())
 
 
 class Source:
-    """One file with its syntax tree: `data` is the file's text, `root` the tree."""
-
     def __init__(self, text: str, parser: tree_sitter.Parser) -> None:
         self.data = text.encode("utf-8", "replace")
         self.root = parser.parse(self.data).root_node
         self._lines = text.split("\n")
 
     def chunks(self) -> Iterator[Chunk]:
-        """The chunks in line order."""
         yield from self._region(self.definitions(self.root), 0, len(self._lines) - 1, "", 0)
 
     def definitions(self, node: tree_sitter.Node, depth: int = 0) -> list[Definition]:
-        """The outermost definitions in a node."""
         found: list[Definition] = []
         for child in node.named_children:
             definition = self._definition(child, child)
@@ -159,7 +151,6 @@ class Source:
     def _region(
         self, definitions: Sequence[Definition], first: int, last: int, above: str, depth: int
     ) -> Iterator[Chunk]:
-        """The chunks of a range of lines: the given definitions, and the lines between them."""
         at = first
         for definition in definitions:
             node, until = definition.node, definition.node.end_point
@@ -191,7 +182,6 @@ class Source:
             yield self._chunk(at, until, kind, name, head)
 
     def _between(self, start: int, end: int, above: str) -> Iterator[Chunk]:
-        """The text outside definitions: imports, statements, comments."""
         while start <= end and not self._lines[start].strip():
             start += 1
         while end >= start and not self._lines[end].strip():
@@ -205,7 +195,7 @@ class Source:
         return Chunk(start + 1, end + 1, kind, name, head, "\n".join(self._lines[start : end + 1]))
 
     def _with_comments(self, node: tree_sitter.Node, first: int) -> int:
-        """The first line of the comments directly above a node, but no earlier than the line `first`."""
+        """The first line of the comments above a node, but no earlier than the line `first`."""
         start: int = node.start_point.row
         while start > first and _COMMENT_LINE.match(self._lines[start - 1]):
             start -= 1
@@ -247,7 +237,7 @@ class Source:
 
 
 def _innermost_declarator(node: tree_sitter.Node) -> tree_sitter.Node | None:
-    """The name in a C declaration, which may be nested in pointer, function and parenthesised declarators."""
+    """In C, pointer, function and parenthesised declarators may be nested."""
     inner = node.child_by_field_name("declarator")
     if inner is None and node.type == "parenthesized_declarator":
         inner = next(iter(node.named_children), None)
@@ -260,13 +250,13 @@ def _name_in(child: tree_sitter.Node) -> tree_sitter.Node | None:
 
 
 def body_of(node: tree_sitter.Node) -> tree_sitter.Node | None:
-    """The part of a definition after its signature; None if the grammar does not mark it."""
+    """None if the grammar does not mark it."""
     body = node.child_by_field_name("body")
     return body or next((child for child in node.named_children if child.type in _BODIES), None)
 
 
 def cut_by_lines(text: str) -> list[Chunk]:
-    """The chunks of a text without a grammar, cut at unindented lines after blank lines."""
+    """Cut a text without a grammar at unindented lines after blank lines."""
     lines = text.split("\n")
     starts = [0]
     for at in range(1, len(lines)):
@@ -292,7 +282,7 @@ def cut_by_lines(text: str) -> list[Chunk]:
 
 
 def _portions(lines: Sequence[str], start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Lines in portions of chunk size, split at any blank line in the last third."""
+    """Split at any blank line in the last third."""
     while start <= end:
         until, size = start, len(lines[start])
         while until < end and until - start < MOST_LINES - 1 and size + len(lines[until + 1]) < MOST_CHARACTERS:

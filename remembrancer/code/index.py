@@ -16,27 +16,23 @@ from remembrancer.memory.wording import stem
 from remembrancer.protocol.code import CodeChunk
 
 MOST_DEFINITIONS: Final = 200
-"""The maximum number of definitions considered for one name."""
 K1: Final = 1.6
 B: Final = 0.5
-"""BM25 of chunks."""
 FILE_K1: Final = 50.0
 FILE_B: Final = 0.6
 """BM25 of whole files (Robertson and Zaragoza, 2009)."""
 FILE_SHARE: Final = 0.6
 """The weight of the file's BM25, relative to that of its best chunk; both are scaled to 1."""
 SEVERAL_SHARE: Final = 0.6
-"""The weight of having several good chunks in one file."""
 STEM_SHARE: Final = 0.7
 """The weight of the share of the file's own name found in the question."""
 GOOD: Final = 0.5
-"""A chunk with at least this share of the best BM25 counts as good."""
+"""The share of the best BM25 from which a chunk counts as good."""
 DEFINES: Final = 0.5
-"""The bonus for a chunk that defines a name in the question, as a share of the best score."""
+"""The bonus for defining a name in the question, as a share of the best score."""
 ASIDE: Final = 0.4
 """The factor for a file that is not actual code, unless the question asks for it."""
 PROSE_SHARE: Final = 0.5
-"""The factor for prose and data."""
 _ASIDE: Final = {
     "test": r"(?:^|[/_.-])(?:tests?|__tests__|specs?|testing|testdata|fixtures?|mocks?|e2e)(?=$|[/_.-])"
     r"|(?<=[a-z])Tests?\.",
@@ -60,13 +56,13 @@ _SHOWN: Final = """
 
 
 class CodeSearch:
-    """Searches one index. The statistics of all chunks are read again after the index has changed."""
+    """Reads the statistics of all chunks again after the index has changed."""
 
     def __init__(self) -> None:
         self._corpus = _Corpus(0, (), ())
 
     def search(self, connection: sqlite3.Connection, question: str, limit: int, tree_id: str = "") -> list[CodeChunk]:
-        """The best chunk of each of the best files, best first. Raises `zlib.error` if the index is damaged."""
+        """The best chunk of each of the best files. Raises `zlib.error` if the index is damaged."""
         noted = connection.execute("SELECT value FROM about WHERE root = '' AND name = 'changes'")
         changes = sum(value for (value,) in noted)
         if self._corpus.changes != changes:
@@ -87,8 +83,7 @@ class CodeSearch:
 
 
 class _Corpus:
-    """The searchable chunks of an index, by number, with their files and their lengths in terms, as of this count of
-    changes; and the files with their paths."""
+    """The chunks of an index, by number, with their files and lengths in terms, as of this count of changes."""
 
     def __init__(self, changes: int, files: Sequence[tuple[int, str]], chunks: Sequence[tuple[int, int, int]]) -> None:
         table = np.array(chunks, np.int64).reshape(-1, 3)
@@ -107,8 +102,7 @@ class _Corpus:
         }
 
     def scores(self, connection: sqlite3.Connection, question: str) -> Numbers:
-        """The score of each chunk; 0 without any term of the question, unless the chunk defines a name in the
-        question."""
+        """Each chunk's score; 0 without any term of the question, unless the chunk defines a name in it."""
         asked = dict.fromkeys(term for word in question_words(question) for term in terms_of(word))
         chunks, files = len(self._norms), len(self._names)
         own, whole = np.zeros(chunks), np.zeros(files)
@@ -134,13 +128,12 @@ class _Corpus:
         return np.asarray(scores * (self._priors * np.where(is_aside, ASIDE, 1.0))[self.files])
 
     def _in_files(self, places: NDArray[np.int64], amounts: Numbers) -> Numbers:
-        """For each file, the sum of these amounts, which belong to the chunks at these places."""
+        """The sum of the chunks' amounts for each file."""
         sums = np.bincount(self.files[places], weights=amounts, minlength=len(self._names))
         return sums.astype(np.float64)
 
 
 def _scaled(values: Numbers) -> Numbers:
-    """The values, scaled to a maximum of 1."""
     return values / (values.max(initial=0.0) or 1.0)
 
 

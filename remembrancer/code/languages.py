@@ -28,7 +28,7 @@ _PARSED: Final = {
     "swift": "swift",
     "lua": "lua",
 }
-"""The languages whose grammars may be installed, with their file extensions."""
+"""Languages whose grammars may be installed."""
 _ENDINGS: Final = _PARSED | {
     "haskell": "hs",
     "elixir": "ex exs",
@@ -66,18 +66,18 @@ _FUNCTIONS: Final = {
     "tsx": ("tree_sitter_typescript", "language_tsx"),
     "php": ("tree_sitter_php", "language_php"),
 }
-"""The grammars whose function is not `tree_sitter_<language>.language`."""
+"""Grammars whose function is not `tree_sitter_<language>.language`."""
 
 
 def language_of(path: str) -> str | None:
-    """The language of a file, judging by its name; None if such files are not read."""
+    """Judges by a file's name; None if such files are not read."""
     name = path.rpartition("/")[2].lower()
     return _NAMES.get(name) or LANGUAGE_OF.get(name.rpartition(".")[2] if "." in name else "")
 
 
 @cache
 def parser_of(language: str) -> tree_sitter.Parser | None:
-    """The parser of a language; None if its grammar is not installed, or is incompatible with the installed library."""
+    """None if the grammar is not installed, or is incompatible with the installed library."""
     if language not in _PARSED:
         return None
     package, function = _FUNCTIONS.get(language, (f"tree_sitter_{language}", "language"))

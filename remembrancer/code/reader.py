@@ -25,17 +25,17 @@ from remembrancer.memory.markdown_index import without_block
 from remembrancer.protocol.system import limit_memory
 
 DEADLINE_S: Final = 10
-"""Seconds of processor time for reading, parsing and counting one file."""
+"""The processor time for one file."""
 LONGEST_S: Final = 300
-"""Wall-clock seconds for a file that uses no processor time, for example on a disk that does not respond."""
+"""For a file that uses no processor time, for example on a disk that does not respond."""
 ADDRESS_SPACE_BYTES: Final = 1024**3
 NAME_WEIGHT, FILE_WEIGHT = 2, 2
-"""The weights of terms in these fields; terms in the directory, and in the text and head of a chunk, have weight 1."""
+"""Terms in other fields have weight 1."""
 MAX_TERM_COUNT: Final = 255
 
 
 class ReadFiles(msgspec.Struct, frozen=True, array_like=True):
-    """A request to read these files of a tree. The `plain` ones are cut without a parser."""
+    """The `plain` files of a tree are cut without a parser."""
 
     root: str
     files: tuple[SourceFile, ...]
@@ -45,8 +45,8 @@ class ReadFiles(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ReadChunk(msgspec.Struct, frozen=True, array_like=True):
-    """A chunk for the index. `length` is the number of its terms, `terms` has each term with its count (`retry^3
-    pool^1`); `text` and `terms` are deflated."""
+    """`length` is the number of terms; `terms` has each term with its count (`retry^3 pool^1`). `text` and `terms` are
+    deflated."""
 
     start_line: int
     end_line: int
@@ -58,7 +58,7 @@ class ReadChunk(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ReadFile(msgspec.Struct, frozen=True, array_like=True):
-    """The result of reading a file. `kind` is its language; `skipped` is the reason why it was not read."""
+    """`kind` is the file's language; `skipped` is the reason why it was not read."""
 
     path: str
     mtime_ns: int
@@ -74,7 +74,6 @@ answers: Final = msgspec.json.Decoder(ReadFile)
 
 
 def read_file(root: str, file: SourceFile, *, is_plain: bool = False) -> ReadFile:
-    """Read a file of a tree; if it is plain, it is cut without a parser. Blocks."""
     language = language_of(file.path) or ""
     cut, skipped = _cut(root, file.path, language, is_plain=is_plain)
     of_path = [own_name(file.path)] * FILE_WEIGHT + [str(PurePosixPath(file.path).parent)]

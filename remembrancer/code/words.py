@@ -9,10 +9,9 @@ from typing import Final
 from remembrancer.memory.wording import stem
 
 LONGEST: Final = 64
-"""The maximum length of a word in characters; longer ones are data."""
+"""In characters; longer words are data."""
 SIGILS: Final = "_$@"
 words_in: Final = re.compile(r"\w+").findall
-"""The words in a text, as they are written."""
 _PART: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
 _WIDE: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2,}")
 _NAME: Final = re.compile(r"[A-Za-z_$][\w$]*(?:(?:\.|::|->|#)[A-Za-z_$][\w$]*)*")
@@ -20,7 +19,7 @@ _NAME: Final = re.compile(r"[A-Za-z_$][\w$]*(?:(?:\.|::|->|#)[A-Za-z_$][\w$]*)*"
 
 @lru_cache(maxsize=200_000)
 def terms_of(word: str) -> tuple[str, ...]:
-    """The terms that find a word: the stems of its parts and, if there are several, the word itself in lower case."""
+    """The stems of a word's parts and, if there are several, the word itself in lower case."""
     if len(word) > LONGEST:
         return ()
     if word.isascii() and word.isalpha() and word.islower():
@@ -35,12 +34,11 @@ def terms_of(word: str) -> tuple[str, ...]:
 
 
 def terms_in(text: str) -> Iterator[str]:
-    """The terms in a text, each as often as it occurs."""
     return chain.from_iterable(map(terms_of, words_in(text)))
 
 
 def question_words(question: str) -> list[str]:
-    """The words of a question, as written, without stop words (unless all words are stop words)."""
+    """The words without stop words, unless all are stop words."""
     from remembrancer.memory.stop_words import stop_words_of  # without it, the reader process starts faster
 
     words = words_in(question)
@@ -50,7 +48,7 @@ def question_words(question: str) -> list[str]:
 
 
 def names_in(question: str) -> list[str]:
-    """The names in a question: `Class.method`, `snake_case`, `camelCase`, `call()`, or a question of one word."""
+    """`Class.method`, `snake_case`, `camelCase`, `call()`, or a question of one word."""
     question = question.strip()
     names = [found.group() for found in _NAME.finditer(question) if _is_name(found, question)]
     dotted = (re.sub(r"::|->|#", ".", name).strip("$.") for name in names)
@@ -67,10 +65,9 @@ def _is_name(found: re.Match[str], question: str) -> bool:
 
 
 def last_part(name: str) -> str:
-    """The last part of a name, in lower case and without the sigils that mark private names or variables."""
+    """In lower case, without the sigils of private names or variables."""
     return name.rpartition(".")[2].strip(SIGILS).lower()
 
 
 def own_name(path: str) -> str:
-    """The name of a file without its extension."""
     return path.rpartition("/")[2].partition(".")[0]

@@ -47,13 +47,11 @@ COMPRESSION_LEVEL: Final = 1
 """Most of the data is vectors, which hardly compress at any level."""
 QUEUE: Final = "queue.db"
 SCHEMAS: Final = {QUEUE: write_queue.SCHEMA, RECORDS: MEMORY}
-"""The databases in a backup."""
 FORMER_FILES: Final = re.compile(
     r"projects/p_[0-9a-f]{12}/memory\.db|lanes/l_[0-9a-f]{12}\.db|user/memory\.db|catalog\.db|lanes/projects\.json"
 )
 """The names of additional files in a backup from release 0.2.0."""
 LEFT_OUT: Final = ("config.toml", "sharing", "keys", "tokens.json", "vectors", "hooks", "shown.db", "logs")
-"""The files and directories in a home that are never backed up."""
 STAGING: Final = "restore.staging"
 REPLACED: Final = "before-restore-"
 """The prefix in the name of the directory that keeps the files replaced by a restore."""
@@ -66,15 +64,14 @@ _UNREADABLE: Final = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, gz
 
 
 def write_archive(file: IO[bytes], staged: Path) -> None:
-    """Write the files of a directory to an archive."""
     with tarfile.open(fileobj=file, mode="w:gz", compresslevel=COMPRESSION_LEVEL) as archive:
         for path in sorted(staged.iterdir()):
             archive.add(path, path.name)
 
 
 def read_archive(path: Path, target: Path | None = None) -> str:
-    """Read a whole archive, and unpack it into a directory. Returns the time when it was created. Raises `FileUnusable`
-    if it is damaged, is not a backup, or cannot be unpacked."""
+    """Read a whole archive, and unpack it into `target` if given. Returns the time of its creation (ISO 8601). Raises
+    `FileUnusable` if it is damaged, is not a backup, or cannot be unpacked."""
     made_at, names = 0.0, set[str]()
     try:
         with tarfile.open(path) as archive:
@@ -137,8 +134,7 @@ def create(file: str | None, force: bool) -> Report:
 
 
 def back_up(paths: RuntimePaths, target: Path, *, force: bool) -> tuple[int, int]:
-    """Write the backup of a home and read it back. Returns the number of memories and of queued writes in the backup.
-    Raises the same errors as `new_file` and `copy_database`, and `FileUnusable` if there is nothing to back up."""
+    """Returns the numbers of memories and queued writes. Raises `FileUnusable` if there is nothing to back up."""
     with (
         new_file(target, force=force) as file,
         TemporaryDirectory(prefix="remembrancer-backup-", dir=target.parent) as directory,
@@ -203,9 +199,8 @@ def locked(paths: RuntimePaths) -> Iterator[None]:
 
 
 def restore(paths: RuntimePaths, archive: Path, now: float) -> Path | None:
-    """Put the files from an archive in place; to be called inside `locked`. Returns the directory with the replaced
-    files, if there were any. Raises `FileUnusable` if the archive is damaged or the disk is full, and `SchemaTooNew` or
-    `SchemaTooOld` if it came from an incompatible release; in all these cases nothing is changed."""
+    """Put an archive's files in place, inside `locked`. Returns the directory with the replaced files, if any. Raises
+    `FileUnusable`, `SchemaTooNew` or `SchemaTooOld`, and then nothing is changed."""
     home, staging = paths.home, paths.home / STAGING
     try:
         shutil.rmtree(staging, ignore_errors=True)
@@ -233,7 +228,7 @@ def restore(paths: RuntimePaths, archive: Path, now: float) -> Path | None:
 
 
 def _unpack(archive: Path, staging: Path) -> None:
-    """Unpack and check everything, and flush it to disk. Records from release 0.2.0 are merged into one database."""
+    """Records from release 0.2.0 are merged into one database."""
     read_archive(archive, staging)
     files = {str(path.relative_to(staging)): path for path in staging.rglob("*.db")}
     for name, path in files.items():

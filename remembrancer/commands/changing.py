@@ -34,13 +34,10 @@ from remembrancer.protocol.runs import IMPORTS
 from remembrancer.protocol.session_life import SHELL_SESSION
 
 RUN: Final = "run:"
-"""The prefix of a run's id."""
 ERASED: Final = "no memory with the id"
 """Text that appears in the error for an erased memory's full id, but not in the error for an unknown short id."""
 QUOTED: Final = 80
-"""The maximum number of characters quoted from a memory in the message about its change."""
 QUOTED_OLD: Final = 300
-"""The maximum number of characters quoted from a memory when asking whether a new memory replaces it."""
 UNCHANGED: Final = "Nothing was changed: the memory already has these values."
 
 
@@ -168,8 +165,6 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
 
 
 def _remark_about(near: Answer, newer: str, options: str) -> str:
-    """The note that a new text may replace an older memory, close it (if it is an open end), or change part of it (if
-    the older memory says more)."""
     new, old = short(near["replaced_by"]), short(near["id"])
     whole = "replaces", "If it replaces all of it", f"edit {new} --supersedes {old}"
     part = "changes part of", "If only part of it has changed", f"edit {old}"
@@ -283,8 +278,7 @@ def edit(
 
 
 def _settle(where: Where, memory: str, is_replaced: bool, reason: str | None) -> Report:
-    """Decide that this memory is replaced by the most probable newer one, or that both memories are true in each of its
-    pairs: the pairs in Review, or if there are none, the other pairs."""
+    """Resolve the memory's pairs in Review, or else its other pairs."""
     from remembrancer.commands.runtime_client import ask_store
     from remembrancer.protocol.browsing import MOST_PAIRS, FindUndecided, Pair
 
@@ -316,7 +310,6 @@ def _settle(where: Where, memory: str, is_replaced: bool, reason: str | None) ->
 
 
 def _input_text() -> str:
-    """The text on standard input. Raises `InvalidInput` if it is not UTF-8."""
     try:
         return sys.stdin.buffer.read().decode().strip()
     except UnicodeDecodeError as error:
@@ -324,7 +317,6 @@ def _input_text() -> str:
 
 
 def edited(text: str) -> str:
-    """The text as edited by the user. Raises `InvalidInput` if there is no terminal, or the editor fails."""
     if not sys.stdin.isatty():
         raise InvalidInput(
             "there is no terminal for an editor: give the text (add TEXT, edit ID TEXT), or - for standard input"
@@ -388,7 +380,6 @@ def forget(where: Where, memories: Sequence[str], reason: str | None, for_good: 
 
 
 def _left_expired(where: Where, replaced: Iterable[str]) -> str:
-    """The sentences about memories whose replacement is now gone."""
     line = ""
     for memory in replaced:
         with suppress(NotFound, MemoryUnavailable):  # it is gone, too
@@ -452,8 +443,7 @@ def restore(where: Where, memories: Sequence[str], version: int | None, reason: 
 
 
 def _check_restorable(where: Where, memory: str) -> None:
-    """Raises `InvalidInput` if a memory is neither forgotten nor replaced: the store would resolve a pair, or renew a
-    declined proposal."""
+    """Raises `InvalidInput` unless a memory is forgotten or replaced: the store would resolve a pair instead."""
     with suppress(MemoryUnavailable):  # it will be queued
         before = where.ask("get_memory", memory_id=memory, detail=True)
         if before.keys().isdisjoint(("forgotten_at", "valid_until", "invalid_reason")):
@@ -504,7 +494,6 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
 
 
 def _undone(where: Where, answer: Answer) -> str:
-    """The line about an undo."""
     from remembrancer.toolsets.memory.day_log import with_fields, word_of
 
     after = where.ask("get_memory", memory_id=answer["memory_id"], detail=True)
@@ -554,10 +543,9 @@ def undo_run(where: Where, run_id: str) -> Report:
 
 
 def _last_changes(where: Where, yes: bool) -> dict[str, int]:
-    """The memories in the last change here (one shell command makes one change) that has not been undone, latest last,
-    each with the version to pass to an undo (1: it has changed since); or a later run, unless it is maintenance or a
-    promotion to the user. Asks for confirmation. Raises `MemoryUnavailable` if a later change may be missing from the
-    log, for example a queued one."""
+    """The memories of the last change that can be undone, or the later run; latest last. One shell command makes one
+    change. Each memory has the version to pass to an undo; it is 1 if the memory has changed since. Asks for
+    confirmation. Raises `MemoryUnavailable` if the log may lack a later change, such as a queued one."""
     answer, warnings = log_of(where, begins=0.0)
     lacking = next((text for text, code in warnings.items() if code == "partial_results"), None)
     if lacking is not None:
@@ -590,7 +578,7 @@ def _last_changes(where: Where, yes: bool) -> dict[str, int]:
 
 
 def _name_of(where: Where, memory: str, answer: Answer) -> str:
-    """The beginning of a changed memory's text, quoted; its id if the change is queued or the store is unavailable."""
+    """The quoted beginning of a changed memory's text; its id if the store cannot say it yet."""
     stored = _as_stored(where, memory, answer)
     return short(memory) if stored is None else f"“{excerpt(stored['content'], QUOTED)}”"
 
@@ -609,8 +597,8 @@ def _if_applied(answer: Answer, line: str) -> str:
 
 
 def _done(*done: tuple[Answer, str], several: str = "changed", left: Sequence[str] = ()) -> Report:
-    """The report of changes, each with its line unless it is still queued, and lines about memories left unchanged. The
-    facts are the answer; with `several`, a list of answers under that name."""
+    """The report of changes. Its facts are the answer, or several answers in a list named `several`; `left` has lines
+    about unchanged memories."""
     answers = [answer for answer, _ in done]
     facts = answers[0] if len(answers) == 1 else {several: answers}
     notes = [note for answer in answers for note in as_notes(warnings_of(answer))]

@@ -66,13 +66,11 @@ class ClientEnvironment:
 
     @classmethod
     def here(cls, environ: Mapping[str, str], project: Path) -> ClientEnvironment:
-        """The facts for this process. `project` is made absolute."""
         return cls(Path.home(), environ, sys.platform, project.absolute())
 
     def path(self, template: str) -> Path:
-        """The path that a template stands for. The template's fields are `{home}`, `{project}`, `{config}` (XDG's),
-        `{applications}` (where Electron keeps user data), `{claude}` (Claude Code's settings directory),
-        `{claude_home}` (the directory of Claude Code's own file), `{codex}` and `{copilot}`."""
+        """Fill in the fields of a template, such as `{home}`, `{config}` (XDG's), `{applications}` (Electron's user
+        data), and `{claude_home}` (the directory of Claude Code's own file)."""
         named, claude = self.environ.get("XDG_CONFIG_HOME", ""), self.environ.get("CLAUDE_CONFIG_DIR")
         config = Path(named) if Path(named).is_absolute() else self.home / ".config"
         is_mac = self.platform == "darwin"
@@ -116,20 +114,17 @@ class Client(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return tuple(place for scope in self.files if (place := self.place(around, scope)))
 
     def place(self, around: ClientEnvironment, scope: ClientScope, part: ClientPart = "entry") -> ClientFile | None:
-        """The file with the client's servers, hooks or instructions in a scope; None if there is no such file."""
         files = {"entry": self.files, "hooks": self.hooks, "rules": self.rules}[part]
         key = self.key if part == "entry" else part
         return ClientFile(scope, part, around.path(files[scope]), key) if scope in files else None
 
     def is_found(self, around: ClientEnvironment) -> bool:
-        """True if the client seems to be installed, judging by its command or by traces in the user's home."""
         if self.command and shutil.which(self.command, path=around.environ.get("PATH", "")):
             return True
         paths = map(around.path, self.traces)
         return any(path.is_file() or any(path.glob("*")) for path in paths)  # setup leaves directories empty
 
     def started_by(self, entry: Mapping[str, Any]) -> tuple[list[str], Mapping[str, Any]]:
-        """The command line (possibly empty) and the environment variables of an entry."""
         command, args, env = (entry.get(word) for word in self.words)
         words = [*(command if isinstance(command, list) else [command]), *(args if isinstance(args, list) else [])]
         is_line = all(isinstance(word, str) for word in words)
@@ -143,14 +138,12 @@ def clients() -> tuple[Client, ...]:
 
 
 def client_named(name: str) -> Client:
-    """The client with that name. Raises KeyError."""
     return {client.name: client for client in clients()}[name]
 
 
 def own_command(program: str, interpreter: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The command line of `mcp`: `program` (`sys.argv[0]`) if it is the installed command (under the name by which it
-    was called, since a link in the user's `bin` outlives its target), else the command next to the interpreter, else
-    the command on the PATH, else the interpreter with the module."""
+    """The command line of `mcp`. The installed command keeps the name by which it was called (`program`), since a link
+    in the user's `bin` outlives its target."""
     candidates = [program] if Path(program).name == COMMAND else []
     for candidate in (*candidates, str(Path(interpreter).parent / COMMAND), COMMAND):
         if found := shutil.which(candidate, path=environ.get("PATH", "")):
@@ -162,13 +155,11 @@ def own_command(program: str, interpreter: str, environ: Mapping[str, str]) -> t
 
 
 def is_ours(client: Client, entry: object) -> bool:
-    """True if an entry starts Remembrancer, judging by its command or a module in its arguments."""
     line = client.started_by(entry)[0] if isinstance(entry, Mapping) else []
     return any(PurePath(word).stem == COMMAND for word in line)
 
 
 def is_our_command(command: object) -> bool:
-    """True if a hook's command runs `remembrancer hook`."""
     try:
         words = shlex.split(command) if isinstance(command, str) else []
     except ValueError:  # unbalanced quotes
@@ -191,9 +182,9 @@ def our_entries(client: Client, place: ClientFile, around: ClientEnvironment) ->
 def merge(
     client: Client, place: ClientFile, text: str, command: Sequence[str] | None, environ: Mapping[str, str]
 ) -> str:
-    """The text of a client's file with the entry, hooks or instructions that make it start `command` (the command line
-    of `mcp`) with these variables. With None, our part is removed; the text is empty if nothing else is left. Raises
-    `FileRefused` if the file cannot be changed safely, or an entry with our name starts something else."""
+    """The text of a client's file after adding what makes it start `command`, the command line of `mcp`. With None, our
+    part is removed; the result is empty if nothing else is left. Raises `FileRefused` if the file cannot be changed
+    safely, or an entry with our name starts something else."""
     if place.part == "rules":
         return _with_block(place, text, remove=command is None)
     content = _parsed(place, text)
@@ -260,7 +251,6 @@ def _hooks(client: Client, member: Json, command: Sequence[str] | None, environ:
 
 
 def _is_our_group(group: object) -> bool:
-    """True if all commands of a group are ours."""
     if not isinstance(group, Mapping):
         return False
     commands = group.get("hooks", [group])
@@ -270,7 +260,6 @@ def _is_our_group(group: object) -> bool:
 
 
 def _with_block(place: ClientFile, text: str, *, remove: bool) -> str:
-    """The text of an instruction file with our block, or without it."""
     head = _ALWAYS if place.path.suffix == ".mdc" else ""
     others = _BLOCK.sub("\n", text)
     is_empty = others.strip() in ("", head.strip())
@@ -280,7 +269,7 @@ def _with_block(place: ClientFile, text: str, *, remove: bool) -> str:
 
 
 def _written(place: ClientFile, text: str, content: Json, changes: Json) -> str:
-    """The content in the file's format and the style of its current text. In TOML, only the changes are rewritten."""
+    """In TOML, only the changes are rewritten."""
     match place.path.suffix:
         case ".toml":
             file = tomlkit.parse(text)
@@ -336,8 +325,8 @@ def read_text(path: Path) -> str:
 
 
 def write_text(place: ClientFile, text: str) -> None:
-    """Replace the content of a file completely or not at all; an empty text deletes the file. The target of a symbolic
-    link is replaced, the file keeps its mode, and a new file for the user's scope is private. Raises `FileRefused`."""
+    """Replace a file atomically; an empty text deletes it. A symbolic link is followed, the file keeps its mode, and a
+    new file for the user's scope is private. Raises `FileRefused`."""
     real = Path(os.path.realpath(place.path))
     try:
         if not text:

@@ -59,8 +59,7 @@ def config(assignment: str | None, imported: str | None, shows_all: bool) -> Rep
 
 
 def write_setting(home: Home, assignment: str) -> str:
-    """Write a setting to the home's `config.toml`, or remove it. Returns a sentence for the user. Raises `ValueError`
-    if the setting does not exist, the value is not allowed, or the file cannot be read or is not TOML."""
+    """Returns a sentence for the user. Raises `ValueError` for a setting or value that is not allowed."""
     name, equals, text = assignment.partition("=")
     if not (name.strip() and equals):
         raise ValueError(f"{assignment!r} does not have the form NAME=VALUE; NAME= restores the default")
@@ -85,8 +84,6 @@ def write_setting(home: Home, assignment: str) -> str:
 
 
 def import_settings(file: Path, other: Path) -> Report:
-    """Convert a settings file in a different format to `config.toml`. Raises `ValueError` if that file cannot be read,
-    a value is not allowed, or `config.toml` already exists."""
     if file.exists():
         raise ValueError(f"{file} already exists: move it away, or change it with --set")
     imported = read_other_format(other, read_settings_text(other))
@@ -108,7 +105,7 @@ def _write(file: Path, document: Mapping[str, Any]) -> None:
 
 
 def as_object(home: Home, configuration: Configuration) -> dict[str, Any]:
-    """The object that `--json` prints. All keys are always present; unknown values are null."""
+    """The object that `--json` prints. All keys are always present."""
     return {
         "home": {
             "directory": str(home.directory),

@@ -57,7 +57,6 @@ MARKS: Final[dict[CheckStatus, str]] = {
 }
 """From best to worst."""
 LISTED: Final = 10
-"""The number of details listed; the rest are only counted."""
 _REMOTE: Final = """
     afpfs afs ceph cifs davfs glusterfs lustre nfs nfs4 smb2 smb3 smbfs webdav 9p drvfs prl_fs vboxsf virtiofs vmhgfs
     fuse.gcsfuse fuse.glusterfs fuse.rclone fuse.s3fs fuse.sshfs
@@ -89,7 +88,6 @@ class Examination:
     runtime: RuntimeStatus | None = None
 
     def run(self) -> dict[str, Finding]:
-        """Run all checks. If a check raises an error, the error is reported, and the other checks still run."""
         findings = {}
         for name, check in CHECKS.items():
             try:
@@ -133,13 +131,10 @@ def doctor(shows_all: bool, repair: bool, delete_old_files: bool) -> Report:
 
 
 def worst(statuses: Iterable[CheckStatus]) -> CheckStatus:
-    """The worst status; `ok` if there is none."""
     return max(statuses, key=list(MARKS).index, default="ok")
 
 
 def lines_of(home: Path, findings: Mapping[str, Finding], *, shows_all: bool) -> list[Line]:
-    """The findings that need attention, each with its advice, and a final line with the counts; a single line if
-    nothing needs attention."""
     python = ".".join(map(str, sys.version_info[:3]))
     lines: list[Line] = [f"Remembrancer {__version__}, Python {python}, SQLite {SQLITE_RELEASE}, home {home}"]
     selected = {
@@ -166,7 +161,6 @@ def lines_of(home: Path, findings: Mapping[str, Finding], *, shows_all: bool) ->
 
 
 def check_start(_: Examination) -> Finding:
-    """Check that the command works for a client, by trying it in a scratch home as `setup` does."""
     took_s, fault = probe((sys.executable, "-P", "-m", "remembrancer", "mcp"))
     if fault:
         return Finding("problem", f"started as a client would: {fault}", "fix that, or reinstall Remembrancer")
@@ -174,7 +168,6 @@ def check_start(_: Examination) -> Finding:
 
 
 def check_configuration(at: Examination) -> Finding:
-    """Check that the settings can be read."""
     try:
         configuration = load_configuration(at.around.environ)
         at.settings = configuration.settings
@@ -187,7 +180,6 @@ def check_configuration(at: Examination) -> Finding:
 
 
 def check_model(at: Examination) -> Finding:
-    """Check that the weights are present and match the pinned checksums (loading verifies this)."""
     if at.settings is None:
         return Finding("warning", "not checked: fix the configuration first")
     # imports numpy, which the other checks do not need
@@ -210,7 +202,6 @@ def check_model(at: Examination) -> Finding:
 
 
 def check_home(at: Examination) -> Finding:
-    """Check that the home is usable, and is on a disk where data is safe."""
     home = at.paths.home
     try:
         nearest = next(path for path in (home, *home.parents) if path.exists())
@@ -239,7 +230,7 @@ def check_home(at: Examination) -> Finding:
 
 
 def file_system(path: Path) -> str:
-    """The type of the file system that contains a path, as named by the operating system; empty if unknown."""
+    """The file system's type, as the operating system calls it; empty if unknown."""
     real = Path(os.path.realpath(path))
     holding = [partition for partition in psutil.disk_partitions(all=True) if real.is_relative_to(partition.mountpoint)]
     holding.sort(key=lambda partition: len(Path(partition.mountpoint).parts))  # the later of two mounts at one point
@@ -247,7 +238,6 @@ def file_system(path: Path) -> str:
 
 
 def check_files(at: Examination) -> Finding:
-    """Check that no memories have been lost, and that no file was set aside because of damage."""
     aside = sorted(at.paths.home.rglob("*.damaged-*"))
     details = few([f"set aside: {path}" for path in aside])
     had_memories = was_made(at.paths.database) or at.paths.catalog.exists()
@@ -267,7 +257,6 @@ def check_files(at: Examination) -> Finding:
 
 
 def check_processes(at: Examination) -> Finding:
-    """Check whether a runtime is using the home, and what its processes report about themselves."""
     try:
         state = look(at.paths)
     except HomeUnusable as error:
@@ -288,7 +277,6 @@ def check_processes(at: Examination) -> Finding:
 
 
 def check_records(at: Examination) -> Finding:
-    """Check that every file of records is intact and from a supported release; list copies kept for a downgrade."""
     files = examine_files(at.paths)
     if not files:
         return Finding("ok", "nothing is stored yet")
@@ -315,7 +303,6 @@ def check_records(at: Examination) -> Finding:
 
 
 def check_copies(at: Examination) -> Finding:
-    """Check that there is a recent daily copy of the memories."""
     kept = at.settings.backup_copies if at.settings is not None else None
     if kept == 0:
         return Finding("ok", "none are made")
@@ -337,7 +324,6 @@ def check_copies(at: Examination) -> Finding:
 
 
 def check_clients(at: Examination) -> Finding:
-    """Check which clients start Remembrancer, and whether the commands in their entries exist."""
     # Each file is checked once: the project may be the user's home.
     places = {place.path: (client, place) for client in clients() for place in reversed(client.places(at.around))}
     checked: list[tuple[CheckStatus, str]] = []
@@ -379,7 +365,7 @@ def check_clients(at: Examination) -> Finding:
 
 
 def can_be_found(command: str, around: ClientEnvironment) -> bool:
-    """True if a client can find a command. A command that contains a variable of the client is assumed to exist."""
+    """A command that contains a variable of the client is assumed to exist."""
     if "${" in command:
         return True
     named = around.project / command if "/" in command else command
@@ -401,5 +387,4 @@ CHECKS: Final[dict[str, Callable[[Examination], Finding]]] = {
 
 
 def few(lines: Sequence[str]) -> tuple[str, ...]:
-    """The first lines, and the number of remaining lines."""
     return tuple(lines) if len(lines) <= LISTED else (*lines[:LISTED], f"and {len(lines) - LISTED} more")

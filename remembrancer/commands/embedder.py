@@ -38,7 +38,6 @@ DEFAULT_LISTEN: Final = "tcp://0.0.0.0:7411"
 """An example for help texts; nothing listens by default."""
 EVERYWHERE: Final = frozenset({"0.0.0.0", "*", "[::]"})  # noqa: S104 - to know such an address is not to listen there
 LEAVE_S: Final = 5.0
-"""The time to finish the current work when this host's worker is stopped."""
 
 
 @command(
@@ -80,7 +79,6 @@ def embedder(
 
 
 def _endpoint(text: str) -> str:
-    """The address to connect to. Raises `InvalidInput`."""
     try:
         msgspec.convert({"embedder_listen": text}, Settings)
     except msgspec.ValidationError:
@@ -107,7 +105,6 @@ def _invite(keys: WorkerKeys, file: Path) -> Report:
 
 
 def _work(endpoint: str, invitation: Invitation, threads: int | None) -> int:
-    """Work until stopped, with the model in the key file."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # otherwise the tokenizer ignores the number of threads
     logging.basicConfig(level=logging.ERROR, format="%(levelname)s %(message)s", stream=sys.stderr)
     choice = invitation.choice
@@ -117,7 +114,6 @@ def _work(endpoint: str, invitation: Invitation, threads: int | None) -> int:
 
 
 async def _work_by(endpoint: str, invitation: Invitation, settings: Settings, threads: int) -> None:
-    """Work until a signal arrives. Raises `WorkerRefused`."""
     from remembrancer.actors.embedder.actor import RemoteEmbedderActor
 
     home = str(paths_here().home)

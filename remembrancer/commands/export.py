@@ -69,7 +69,7 @@ def export(file: str | None, project: Sequence[str], markdown: bool, force: bool
 
 
 def _write_markdown(lines: IO[bytes], directory: Path) -> None:
-    """Write an export's memories as Markdown files, and its other lines next to them."""
+    """Write memories as Markdown files, and the other lines next to them."""
     folders: dict[str | None, str] = {None: "user"}
     try:
         directory.mkdir(mode=0o700, parents=True)

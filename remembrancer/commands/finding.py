@@ -43,19 +43,14 @@ from remembrancer.protocol.kinds import KINDS, OPEN_END, SCOPES, SESSION_RECORD
 from remembrancer.protocol.session_life import SHELL_SESSION, author_of
 
 MEANING_S: Final = 3.0
-"""The time that a search waits for a model to load; after that, it searches by words only, and reports this."""
 BEST: Final = 5
-"""The number of search results shown by default."""
 QUOTED_CHARACTERS: Final = 60
-"""The number of characters quoted from the newer memory in a "replaced by" mark."""
 LONGEST: Final = 500
-"""The number of characters of a memory shown in a list at a terminal; `show` and piped lists show the whole text."""
+"""The characters of a memory shown in a list at a terminal."""
 MOST_LISTED: Final = 1000
-"""The maximum number of memories that `list_memories` returns."""
 NAMED_SESSIONS: Final = 200
 NEVER: Final = "9999-12-31"
 TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
-"""A time in a tool's answer."""
 COLOURS: Final = {"forgotten": "red", "expired": "red", "likely": "green"}
 INCOMING: Final = {"supersedes": "replaced by", "related_to": "related to", "contradicts": "contradicted by"}
 """Relations from the point of view of their target."""
@@ -65,7 +60,6 @@ INCOMING: Final = {"supersedes": "replaced by", "related_to": "related to", "con
 
 
 def tags_given(_: click.Context, __: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
-    """The tags from a repeated option or argument; each occurrence may have several tags, separated by commas."""
     return tuple(dict.fromkeys(tag for value in values for tag in tags_in(value) or (value,)))
 
 
@@ -138,7 +132,6 @@ NAMED_FILTERS: Final = {"kind": "of the kind", "tags": "with the tag", "scope": 
 
 
 def _filters(where: Where, given: Answer) -> Answer:
-    """The options of `FILTERS` as tool arguments. Raises `InvalidInput` for --user with another --scope."""
     if where.user and set(given["scope"]) - {"user"}:
         raise InvalidInput("--user and --scope cannot be combined: give one of them")
     filters = given | {"scope": ("user",) if where.user else given["scope"]}
@@ -229,7 +222,6 @@ def list_(where: Where, order: str | None, about: str | None, **given: Any) -> R
 
 
 def _dated(after: str | None, before: str | None) -> str:
-    """A list's period, in words; empty if it has neither a start nor an end."""
     since, until = (at and re.sub(" (23:59|00:00)$", "", local_time(at)) for at in (after, before))
     if since and until:
         return f" dated on {since}" if since == until else f" dated between {since} and {until}"
@@ -244,8 +236,7 @@ def _in_order(
     heading: str = "",
     due_by: str = "",
 ) -> Report:
-    """The memories that match the options, newest first unless a different order is given. If any are due by the day
-    `due_by`, only those are included."""
+    """The memories that match the options. If any are due by the day `due_by`, only those are included."""
     most = given["number"]
     arguments = _filters(where, given) | {"order": order or "latest", "kind": list(given["kind"] or KINDS)}
     if 0 < most < MOST_LISTED:
@@ -270,7 +261,7 @@ def _in_order(
 
 
 def _nothing(where: Where, otherwise: str) -> str:
-    """The line for an empty result: `otherwise`, or if nothing is stored yet, that fact and what to do."""
+    """`otherwise`, or the advice to add a memory if nothing is stored yet."""
     anything, *_ = _gather(where, "list_memories", {"limit": 1, "kind": list(LISTED), "include_forgotten": True})
     if anything:
         return otherwise
@@ -279,7 +270,6 @@ def _nothing(where: Where, otherwise: str) -> str:
 
 
 def _read_notes(where: Where) -> dict[str, str]:
-    """Bring the index of the project's notes up to date, if there are any. Returns the warnings."""
     from remembrancer.config.project import working_tree_of, workspace_root
     from remembrancer.config.reading import load_settings
     from remembrancer.toolsets.files.workspace_files import has_files
@@ -297,8 +287,7 @@ def _read_notes(where: Where) -> dict[str, str]:
 
 
 def _gather(where: Where, tool: str, arguments: Answer) -> tuple[list[Answer], dict[str, str], int]:
-    """A tool's answers from all places, merged: memories without duplicates, warnings, and the number of matches. A
-    warning says where the project may have been moved from."""
+    """The answers of all places, merged: the memories, the warnings, and the number of matches."""
     from remembrancer.commands.projects import notice_of_move
 
     memories: dict[str, Answer] = {}
@@ -327,8 +316,7 @@ def _gather(where: Where, tool: str, arguments: Answer) -> tuple[list[Answer], d
 
 
 def _await_model(conversation: GatewayConnection) -> None:
-    """Wait briefly until a worker has loaded the model and all memories have vectors. The query itself is not repeated,
-    because each answer counts as a use of its memories."""
+    """Wait briefly for vectors, without repeating the query: each answer counts as a use of its memories."""
     give_up_at = time.monotonic() + MEANING_S
     while time.monotonic() < give_up_at:
         pause(LOOK_S)  # there is no event for a loaded model
@@ -346,8 +334,7 @@ def _listing(
     most: int | None = None,
     more: str = "",
 ) -> Report:
-    """A list of memories, each with its text first and its id last. Only the first `most` are printed. `more` says how
-    many are omitted: in the last line at a terminal, otherwise on standard error, like `note`."""
+    """A list of memories. Only the first `most` are printed; `more` says how many are omitted."""
     shown_warnings = [{"code": code, "message": message} for message, code in warnings.items()]
     facts = {"memories": memories, "warnings": shown_warnings}
     at_terminal = sys.stdout.isatty()
@@ -373,14 +360,11 @@ def _listing(
 
 
 def _place(memory: Answer) -> str:
-    """The id of a memory in a list, or the location of a part of a file."""
     return "{path}:{lines[0]}".format(**memory) if "path" in memory else short(memory["id"])
 
 
 def _marks(memory: Answer, words: Mapping[str, str]) -> list[str]:
-    """A memory's marks in a list: forgotten, no longer valid, done, derived from other memories, or changed since; the
-    memory that probably replaces it, with its first `words` if they are known; its due date, and whether it probably
-    answers the question."""
+    """A memory's marks in a list. `words` has the texts of other listed memories, by id."""
 
     def named(newer: str) -> str:
         text, bare = words.get(short(newer), ""), short(newer)
@@ -411,7 +395,7 @@ def _happened(memory: Answer) -> str:
 
 
 def _day(memory: Answer) -> str:
-    """The day by which lists are ordered and filtered: the day of a memory's event, or else the day it was created."""
+    """The day by which lists are ordered and filtered."""
     return local_time(_happened(memory))[:10]
 
 
@@ -427,7 +411,6 @@ def _stale(where: Where) -> Report:
 
 
 def _waiting(where: Where) -> Report:
-    """The proposed promotions to the user, and the pairs of memories that are waiting for a decision."""
     from remembrancer.commands.runtime_client import ask_store
     from remembrancer.protocol.browsing import MOST_PAIRS, FindUndecided
     from remembrancer.toolsets.memory.answers import iso
@@ -514,7 +497,7 @@ def show(where: Where, named: Sequence[str], version: int | None, view: str | No
 
 
 def clients_of(where: Where) -> dict[str, str]:
-    """The names of the projects' latest sessions, by session id."""
+    """The names of recent sessions, by session id."""
     from remembrancer.commands.runtime_client import ask_store
     from remembrancer.protocol.browsing import ListSessions
 
@@ -527,7 +510,6 @@ def clients_of(where: Where) -> dict[str, str]:
 
 
 def _details(where: Where, answer: Answer, clients: Mapping[str, str]) -> list[Line]:
-    """A memory as displayed to the user: its text, kind and dates, and the texts of linked memories."""
     from remembrancer.commands.home_reader import first_words
     from remembrancer.commands.runtime_client import paths_here
     from remembrancer.memory.fields import DETAILS
@@ -577,7 +559,6 @@ def _details(where: Where, answer: Answer, clients: Mapping[str, str]) -> list[L
 
 
 def _changes(where: Where, answer: Answer, clients: Mapping[str, str]) -> tuple[Answer, list[Line]]:
-    """The history of a memory, in a form for programs and in a form for people."""
     from remembrancer.commands.home_reader import first_words
     from remembrancer.commands.runtime_client import ask_store, paths_here
     from remembrancer.protocol.reads import GetMemory
@@ -613,7 +594,6 @@ def _changes(where: Where, answer: Answer, clients: Mapping[str, str]) -> tuple[
 
 
 def _showings(where: Where, ids: Sequence[str], number: int) -> Report:
-    """The answers that showed memories to sessions, according to the log."""
     from remembrancer.actors.gateway.shown_log import ShownLog
     from remembrancer.commands.home_reader import first_words
     from remembrancer.commands.runtime_client import paths_here
@@ -663,8 +643,7 @@ def _graph(where: Where, entity: str, number: int) -> Report:
 
 
 def _relation(edge: Answer) -> str:
-    """A relation from the point of view of its row's entity, with its period of validity; a left arrow marks an
-    incoming relation."""
+    """A relation as seen from its row's entity; a left arrow marks an incoming one."""
     back = "← " if edge.get("direction") == "incoming" else ""
     fields = (("from", "valid_from"), ("until", "valid_until"))
     times = " ".join(f"{name} {edge[field][:10]}" for name, field in fields if field in edge)
@@ -672,20 +651,17 @@ def _relation(edge: Answer) -> str:
 
 
 def author_of_change(change: Answer, clients: Mapping[str, str]) -> str:
-    """The session or person that made a change in a memory's history; empty for background work."""
     session, member = str(change["session_id"]), change.get("member", "")
     client = clients.get(session, NAMELESS).replace(NAMELESS, NAMELESS.lower())
     return author_of(session, client, member) if session else ""
 
 
 def minute(at: str) -> str:
-    """A time from an answer, in local time, to the minute."""
     return datetime.fromisoformat(at).astimezone().isoformat(" ")[:16]
 
 
 def local_time(text: str) -> str:
-    """A time from an answer, in local time. A mere day (possibly given as midnight UTC) and any other text are left
-    unchanged."""
+    """A time from an answer, in local time. A day (perhaps as midnight UTC) and other texts are unchanged."""
     text = text.removesuffix("T00:00:00Z")
     with suppress(OverflowError):  # at the ends of the calendar
         return minute(text) if TIME.fullmatch(text) else text
@@ -743,12 +719,11 @@ def log(where: Where, day: Sequence[str]) -> Report:
 
 
 def command_of(entry: Answer) -> tuple[Any, str]:
-    """The shell command that made a change in the log, and its effect; the change itself if no command made it."""
+    """The shell command that made a logged change, or else the change itself; and its effect."""
     return entry.get("command", entry), entry["did"]
 
 
 def _pairs_waiting(where: Where) -> Iterator[str]:
-    """The line that says how many pairs are waiting for a decision."""
     from remembrancer.commands.runtime_client import ask_store
     from remembrancer.protocol.browsing import MOST_PAIRS, FindUndecided
 

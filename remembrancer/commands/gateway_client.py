@@ -61,8 +61,7 @@ class GatewayClient:
         client: str,
         named_project: Message | None = None,
     ) -> None:
-        """Introduce the session. `environ` is the part of the environment sent to the gateway; `named_project` has the
-        `id` and `path` of a project chosen by the user, which replaces the directory's project."""
+        """`environ` is sent to the gateway; `named_project` (`id`, `path`) replaces the directory's project."""
         self._link = link
         self._lines = link.makefile("rb")
         self._number = 0
@@ -73,8 +72,7 @@ class GatewayClient:
         self._send("notifications/initialized", {})
 
     def call(self, tool: str, arguments: Message, until: float) -> Message:
-        """The structured answer of a tool. Raises `TimeoutError` if it has not arrived by `until`
-        (`time.monotonic`)."""
+        """The structured answer of a tool. Raises `TimeoutError` after `until` (`time.monotonic`)."""
         _remaining_s(until)
         self._number += 1
         self._send("tools/call", {"name": tool, "arguments": arguments}, self._number)
@@ -103,8 +101,8 @@ class GatewayClient:
 
 
 def ask_process(process: subprocess.Popen[bytes], number: int, method: str, params: Message) -> Message:
-    """The result of a request to a process that serves MCP on its standard input and output. Raises `ValueError` if the
-    answer is an error, or not JSON, and `OSError` if the process has ended."""
+    """Send a request to a process that serves MCP on its standard input and output. Raises `ValueError` if the answer
+    is an error or not JSON, and `OSError` if the process has ended."""
     assert process.stdin is not None
     assert process.stdout is not None
     message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
@@ -121,7 +119,7 @@ def ask_process(process: subprocess.Popen[bytes], number: int, method: str, para
 
 
 def _remaining_s(until: float) -> float:
-    """The seconds until a deadline. Raises `TimeoutError` if it has passed."""
+    """Raises `TimeoutError` if the deadline has passed."""
     remaining = until - time.monotonic()
     if remaining <= 0:
         raise TimeoutError("it took too long")

@@ -42,7 +42,6 @@ from remembrancer.protocol.session_life import BROWSER_SESSION, SHELL_SESSION
 
 RECORDS: Final = "memory.db"
 WORDS: Final = 80
-"""The number of characters that let a person recognise a memory."""
 PROJECTS: Final = f"""
     SELECT own.name, path, directory, created_at, last_used_at,
         CAST(total(count) FILTER (WHERE NOT forgotten) AS INTEGER),
@@ -58,7 +57,6 @@ SPACES: Final = """
     FROM spaces AS own LEFT JOIN projects ON id = own.name LEFT JOIN shares USING (name)
         LEFT JOIN spaces AS lane ON lane.name = shares.lane
     WHERE own.name NOT GLOB 'l_*' ORDER BY own.name"""
-"""The spaces of the projects, the user, and the lanes that they share."""
 FIND: Final = """
     SELECT own.name, id, content, iif(forgotten_at IS NULL, NULL, coalesce(forgotten_reason, '')), source ->> 'file'
     FROM spaces AS own
@@ -70,7 +68,7 @@ RESTORE: Final = "'remembrancer down', then 'remembrancer doctor --repair'; or r
 
 
 def memories_in(database: Path) -> int:
-    """The number of memories in a database, including forgotten ones. Raises `sqlite3.Error` if it cannot be read."""
+    """Counts forgotten memories, too. Raises `sqlite3.Error`."""
     with opened(database) as connection:
         return int(connection.execute("SELECT count(*) FROM memories").fetchone()[0])
 
@@ -86,12 +84,8 @@ def has_later(former: Path, database: Path) -> bool:
 
 
 class KnownProject(msgspec.Struct, frozen=True):
-    """A project. Times are seconds since the epoch, or None if not recorded.
-
-    `path` is the path from which its id was made (its git common directory, or else its directory), `directory` the
-    working tree of its latest session. `memories` excludes forgotten memories. `lane` is the lane that it shares with
-    other machines; the lane's memories are counted, too.
-    """
+    """Times are seconds since the epoch. `path` is the one from which the id was made, `directory` the working tree of
+    the latest session. `memories` excludes forgotten ones, and includes those of the `lane` that the project shares."""
 
     id: str
     path: str | None
@@ -105,8 +99,7 @@ class KnownProject(msgspec.Struct, frozen=True):
 
 
 class FoundMemory(NamedTuple):
-    """A memory of the project with the id `place`, or of the user; its text, why it was forgotten ("" if no reason was
-    given, None if it is not forgotten), and the file that it came from."""
+    """A memory of the project with the id `place`, or of the user. `forgotten` is the reason, which may be empty."""
 
     place: str
     id: str
@@ -116,8 +109,7 @@ class FoundMemory(NamedTuple):
 
 
 class ExaminedFile(msgspec.Struct, frozen=True):
-    """A file of records and its state, in words, with advice unless it is intact and from this release. SQLite's
-    messages name pages and rows but never their content."""
+    """The state of a file of records. `found` may quote SQLite, which names pages and rows but never their content."""
 
     path: str
     size_bytes: int
@@ -127,7 +119,6 @@ class ExaminedFile(msgspec.Struct, frozen=True):
 
 
 def _records(paths: RuntimePaths, *, leaves_no_log: bool = False) -> AbstractContextManager[Snapshot | None]:
-    """Open a snapshot of the records; None if there are no records yet."""
     _refuse_older(paths)
     return snapshot_of(paths.database, MEMORY, leaves_no_log=leaves_no_log)
 
@@ -152,7 +143,6 @@ def known_projects(paths: RuntimePaths) -> list[KnownProject]:
 
 
 def moved_project(paths: RuntimePaths, directory: Path) -> RememberedProject | None:
-    """The project that was probably moved to this directory."""
     with _records(paths, leaves_no_log=True) as file:
         rows = [] if file is None else file.rows(REMEMBERED)
     return former_project(rows, project_of(directory), directory, time.time())
@@ -161,7 +151,6 @@ def moved_project(paths: RuntimePaths, directory: Path) -> RememberedProject | N
 def find_memories(
     paths: RuntimePaths, projects: Iterable[str], memory_ids: Iterable[str], files: Iterable[str] = ()
 ) -> list[FoundMemory]:
-    """Find memories of the projects, their shared lanes and the user by their ids or files."""
     values = tuple(json.dumps(list(each)) for each in ((USER, *projects), memory_ids, files))
     with _records(paths) as file:
         rows = [] if file is None else file.rows(FIND, values)
@@ -169,7 +158,6 @@ def find_memories(
 
 
 def first_words(paths: RuntimePaths, projects: Iterable[str], memory_ids: Iterable[str]) -> dict[str, str]:
-    """The first words of the memories found by `find_memories`, by id."""
     return {memory.id: excerpt(memory.content, WORDS) for memory in find_memories(paths, projects, memory_ids)}
 
 
@@ -177,7 +165,6 @@ def first_words(paths: RuntimePaths, projects: Iterable[str], memory_ids: Iterab
 
 
 def read_models(paths: RuntimePaths) -> bytes | None:
-    """Read the state of the models from the records; None if it is missing or unreadable."""
     with suppress(sqlite3.Error), opened(paths.database) as connection:
         for (state,) in connection.execute("SELECT state FROM models"):
             return bytes(state)
@@ -185,7 +172,6 @@ def read_models(paths: RuntimePaths) -> bytes | None:
 
 
 def examine_files(paths: RuntimePaths) -> list[ExaminedFile]:
-    """Read every file of records completely, or the files left by release 0.2.0, and report damage."""
     database, files = paths.database, []
     has_database = os.path.lexists(database)
     for path in [database] if has_database else old_files(paths).values():
@@ -200,7 +186,7 @@ def examine_files(paths: RuntimePaths) -> list[ExaminedFile]:
 
 
 def copy_records(paths: RuntimePaths, target: Path) -> bool:
-    """Copy a consistent snapshot of the records into a file. Returns False if there are no records."""
+    """Returns False if there are no records."""
     _refuse_older(paths)
     return copy_database(paths.database, MEMORY, target)
 
@@ -209,12 +195,9 @@ def copy_records(paths: RuntimePaths, target: Path) -> bool:
 
 
 def export_records(paths: RuntimePaths, projects: Collection[str], output: IO[bytes], name: str) -> dict[str, int]:
-    """Write an export to a file with this name, from one consistent snapshot: the memories of the projects with these
-    ids, or (without ids) of all projects and the user. If a project shares a lane, the lane's memories are included.
-    Returns the numbers of `projects`, `memories` and `forgotten` memories.
-
-    Raises `InvalidInput` if one of the projects does not exist, and `FileUnusable` also if the home has no memories.
-    """
+    """Export the memories of these projects, or (without ids) of all projects and the user, from one snapshot. A
+    project's export includes the lane that it shares. Returns the numbers of `projects`, `memories` and `forgotten`
+    memories. Raises `InvalidInput` for an unknown project, and `FileUnusable` also if there are no memories."""
     with _records(paths) as file:
         rows = [] if file is None else file.rows(SPACES)
         spaces = {name: (path or "", list(filter(None, numbers))) for name, path, *numbers in rows}
@@ -246,7 +229,6 @@ def export_records(paths: RuntimePaths, projects: Collection[str], output: IO[by
 def _lines_of(
     connection: sqlite3.Connection, name: str, path: str, spaces: Sequence[int], written: dict[str, int]
 ) -> Iterator[Line]:
-    """Yield the lines of a project or the user, and count them."""
     project = None if name == USER else name
     if project is not None:
         written["projects"] += 1
@@ -262,7 +244,6 @@ def _lines_of(
 
 
 def examine_file(path: Path, schema: Schema) -> ExaminedFile:
-    """Read a whole SQLite file and report its state."""
     examined = partial(ExaminedFile, str(path), path.stat().st_size if path.exists() else 0)
     is_former = schema is FORMER  # is imported, never repaired
     advice_if_damaged = "restore a backup of it, or move it away" if is_former else RESTORE

@@ -34,42 +34,36 @@ if TYPE_CHECKING:
 SESSION_START, PROMPT, TOOL_BEGINS = "SessionStart", "UserPromptSubmit", "PreToolUse"
 COMPACTIONS = ("PreCompact", "PostCompact")
 NOT_RECORDED = (TOOL_BEGINS, "PreCompact")
-"""Events that are not recorded, unlike the events that mark their end."""
+"""Only the ends of these events are recorded."""
 LONG_MEMBERS = frozenset({"prompt", "last_assistant_message", "prompt_response", "text", "compact_summary"})
 LONG_MEMBER_BYTES, MEMBER_BYTES = 32 * 1024, 2 * 1024
-"""The number of bytes kept from a turn, and from any other member of the input; the rest is cut off, with a note."""
+"""The bytes kept of a turn, and of any other member of the input."""
 STRING_LIMITS = (2000, 1500, 1000, 500, 100)
-"""Limits on the length of each text in a structured member: the first limit that makes all texts fit is used."""
+"""The lengths to which texts are cut, until a structured member fits."""
 LONGEST_LIST = 50
 LARGEST_INTEGER = 2**63 - 1
 CONTEXT_LOST = b"again"
-"""The note that a session's conversation has lost its context."""
+"""A note's content if the session's conversation has lost its context."""
 INPUT_WAIT_S = 2.0
-"""The time to wait for the input."""
 MAX_WAITING_EVENTS = 5000
-"""The maximum number of events waiting for a gateway; further events are not recorded."""
+"""Further events are not recorded."""
 MAX_NOTES = 1000
-"""The maximum number of notes about what sessions were given; then all are deleted, and sessions get everything
-again."""
+"""The notes about what sessions were given. If there are more, all are deleted, and sessions get everything again."""
 DEFAULT_TOKENS = 6000
-"""The tool's default; a different length is passed on to the tool."""
 LEAST_TOKENS, MOST_TOKENS = 100, 8000
-"""The limits of the tool."""
 DEFAULT_WAIT_S, LATER_WAIT_S = 1.5, 0.3
-"""The time limits for the context of the first prompt (which may include starting the runtime) and of later prompts."""
+"""For the first prompt's context (which may include starting the runtime), and for later ones."""
 STARTING = 4
-"""On a busy machine, starting this process and the runtime may take this many times as long before the first prompt's
-context is requested: the assistant's own tools wait for the runtime, too."""
+"""On a busy machine, starting this process and the runtime may take this many times as long as `hook_wait_s`."""
 MOST_WAIT_S = 10.0
 DEFAULT_ACTION_WAIT_S = 0.15
-"""The time limit for memories about a command or an edit, counted from the hook's request."""
+"""For memories about a command or an edit, counted from the hook's request."""
 CONTEXT_BEFORE_TOOLS = ("claude-code", "codex", "vscode", "qwen-code")
-"""The clients that accept context with a tool call; Codex does not support `ask`."""
+"""The clients that accept context with a tool call."""
 NO_ASK = ("codex",)
 LONGEST_TASK = 4000
-"""The number of characters used of a prompt; searches use no more."""
 SECTIONS_OF_A_PROMPT = ["preferences", "project_context", "relevant_procedures", "open_ends"]
-"""The sections for later prompts: the session already knows what it did itself."""
+"""The session already knows what it did itself."""
 CURSOR, VSCODE, CLAUDE_CODE = "cursor", "vscode", "claude-code"
 EVENTS_BY_NAME = {
     **{event: event for event in HOOK_EVENTS},
@@ -77,8 +71,7 @@ EVENTS_BY_NAME = {
     **{"BeforeAgent": PROMPT, "AfterAgent": "Stop", "BeforeTool": TOOL_BEGINS, "AfterTool": "PostToolUse"},
     **{"beforeSubmitPrompt": PROMPT, "afterAgentResponse": "Stop"},
 }
-"""The events by their names in all clients. Cursor's names begin with a lower-case letter, Gemini CLI uses different
-words. Gemini's `PreCompress` is left out, because it fires on every turn, whether or not anything is compressed."""
+"""Our events by the clients' names. Gemini's `PreCompress` is left out, because it fires on every turn."""
 USAGE = f"""usage: remembrancer hook <event> [<client>]
 
 Record an event of an assistant's session, a JSON object on standard input, and
@@ -93,12 +86,9 @@ exit status: always 0, so that no session fails because of its memory
 
 
 class Hook:
-    """One event in a client's session, and its effects: a record, and memories for the assistant."""
-
     def __init__(self, argument: str, client: str, given: Given, environ: Mapping[str, str], began: float) -> None:
-        """`argument` and `client` come from the command line, and are empty if missing; `given` is the client's input.
-        `began` is the start of this process (`time.monotonic`). Raises `ValueError` if the input does not name a
-        session and a known event."""
+        """`argument` and `client` come from the command line and may be empty; `given` is the input; `began` is when
+        this process started (`time.monotonic`). Raises `ValueError` if no session or known event is named."""
         self.given, self.environ, self.began = given, environ, began
         self.name = argument if argument in EVENTS_BY_NAME else given.get("hook_event_name", given.get("hookEventName"))
         """The client's name for the event; `event` is ours."""
@@ -115,8 +105,7 @@ class Hook:
     # --- the record ---
 
     def record(self) -> None:
-        """Leave the event for the gateway, unless only its end is recorded. Raises `OSError` if the note that the
-        conversation has lost its memories cannot be written."""
+        """Leave the event for the gateway. Raises `OSError` if the loss of context cannot be noted."""
         if self.event in COMPACTIONS:
             self.note("given", CONTEXT_LOST)
         if self.event not in NOT_RECORDED:
@@ -126,8 +115,7 @@ class Hook:
                 _complain(f"{self.event} is not recorded: {error}")
 
     def leave(self, event: str, given: Given) -> None:
-        """Leave an event for the gateway. Raises `OSError` if it cannot be written, too many are waiting, other users
-        may write there, or there is no home."""
+        """Leave an event for the gateway. Raises `OSError` if it cannot be written safely, or too many are waiting."""
         now_ns = time.time_ns()
         about = {"format": HOOK_FORMAT, "event": event, "at": now_ns / 1e9, "session": self.session}
         about |= {"directory": self.directory, "client": self.client, "given": given}
@@ -137,7 +125,6 @@ class Hook:
         _write_whole(self._spool, name, json.dumps(about, separators=(",", ":")).encode())
 
     def note(self, kind: str, content: bytes) -> None:
-        """Record the ids given to the session. Raises the same errors as `leave`."""
         self._listed(self._spool)
         notes = self._listed(self._notes)
         if len(notes) >= MAX_NOTES:
@@ -146,7 +133,6 @@ class Hook:
         _write_whole(self._notes, self._name_of_note(kind), content)
 
     def noted(self, kind: str) -> bytes | None:
-        """The ids that were given to the session; None if nothing was given."""
         try:
             with open(os.path.join(self._notes, self._name_of_note(kind)), "rb", buffering=0) as file:
                 return file.read()
@@ -160,8 +146,7 @@ class Hook:
         return f"{kind}-{crc32(session):08x}-{crc32(directory):08x}"
 
     def _listed(self, directory: str) -> list[str]:
-        """The names in a directory that only this user can access. The directory is created if necessary, and so is the
-        home if a hook is the first to need it."""
+        """List a directory that only this user can access, creating it if necessary."""
         if self.places.on_disk != self.places.home and not os.path.isdir(self.places.home):
             raise FileNotFoundError("the memory is in RAM, and no runtime is running")
         for path in (os.path.dirname(directory), directory):
@@ -174,8 +159,7 @@ class Hook:
     # --- memories for the assistant ---
 
     def give(self) -> None:
-        """Print the memories that are due. Raises `ValueError` if they cannot be read, and `OSError` if the output is
-        not being read."""
+        """Print the memories that are due. Raises `ValueError` or `OSError` if they cannot be read or written."""
         prompt, called = self.given.get("prompt"), self.given.get("tool_input")
         if self.event == SESSION_START:
             self._give_context("")
@@ -222,8 +206,6 @@ class Hook:
             self._give("given", had, answer, text)
 
     def _give_facts(self, called: Given) -> None:
-        """Before a command or an edit, print the relevant memories that this session has not been given yet: as
-        context, or as a question to the user."""
         from remembrancer.commands.hook_actions import action_of
 
         if (action := action_of(called)) is None:
@@ -234,16 +216,15 @@ class Hook:
             self._give("acted", had, answer, action.get("command") or action["path"])
 
     def ask_about(self, action: dict[str, str], had: list[str]) -> Message | None:
-        """The memories that are relevant to an action and not in `had`; None if they do not arrive in time, counted
-        from this call, since the client has already waited for this process to start. Never starts a runtime."""
+        """The memories about an action that are not in `had`. Never starts a runtime. The time is counted from this
+        call, since the client has already waited for this process to start."""
         from remembrancer.actors.bridge.starter import Starter
 
         until = time.monotonic() + min(MOST_WAIT_S, self.setting("action_wait_s", DEFAULT_ACTION_WAIT_S))
         return self._answer(Starter(self.places, self.environ).dial(), {"action": action, "given": had}, until)
 
     def setting(self, name: str, otherwise: float) -> float:
-        """A setting from the environment or the configuration file. The file is parsed (which takes about 50 ms) only
-        if it mentions the setting."""
+        """A setting from the environment or the file, which is parsed (50 ms) only if it names the setting."""
         named, config = self.environ.get(f"REMEMBRANCER_{name.upper()}"), self.places.config
         try:
             if named is None and config is not None:
@@ -258,15 +239,13 @@ class Hook:
             return otherwise
 
     def _connection(self, until: float) -> socket.socket | None:
-        """Like `reach`."""
         from remembrancer.actors.bridge.starter import Starter
         from remembrancer.commands.gateway_client import reach
 
         return reach(Starter(self.places, self.environ), until)
 
     def _answer(self, link: socket.socket | None, arguments: Message, until: float) -> Message | None:
-        """The answer of `get_memory_context`; None without a connection, or if the answer does not arrive by
-        `until`."""
+        """The answer of `get_memory_context`; None if it does not arrive by `until`."""
         from remembrancer.commands.gateway_client import GatewayClient
 
         if link is None:
@@ -280,8 +259,8 @@ class Hook:
                 return None
 
     def _give(self, kind: str, had: list[str], answer: Message, asked: str) -> None:
-        """Print an answer in the client's format, record its memories along with those that the session already `had`,
-        and notify the gateway, which does not count them as shown until then."""
+        """Print an answer in the client's format, and note what the session has been given. The gateway counts memories
+        as shown only when it reads the event left here."""
         new = answer["memory_ids"]
         block = "\n\n".join(filter(None, (answer["context_block"], answer.get("in_doubt"))))
         fields = {"additionalContext": block}
@@ -301,14 +280,12 @@ class Hook:
 
 
 def client_of(named: str, given: Given) -> str:
-    """The client that sent an event: named in its hook's command, or else guessed from the form of the input. (Cursor
-    and VS Code also run the hooks in Claude Code's settings, whose commands name no client.)"""
+    """Cursor and VS Code also run the hooks in Claude Code's settings, whose commands name no client."""
     return named or (CURSOR if "cursor_version" in given else VSCODE if "hookEventName" in given else CLAUDE_CODE)
 
 
 def session_of(given: Given, environ: Mapping[str, str]) -> str:
-    """The session that an event belongs to: named by the same variables as for the bridge, or else by the client.
-    Raises `ValueError` if no session is named."""
+    """The session is named by the same variables as for the bridge, or else by the client. Raises `ValueError`."""
     *ours, claudes = map(environ.get, SESSION_VARIABLES)
     of_client = map(given.get, ("session_id", "sessionId", "conversation_id"))
     session = next(filter(None, (*ours, *of_client, claudes)), None)
@@ -318,8 +295,7 @@ def session_of(given: Given, environ: Mapping[str, str]) -> str:
 
 
 def directory_of(given: Given, environ: Mapping[str, str]) -> str:
-    """The directory whose project an event belongs to, the first that exists of: the client's project directory (`cwd`
-    changes with every `cd`), a directory named by a variable, the client's working directory, and this process's."""
+    """The client's project directory comes first, since `cwd` changes with every `cd`."""
     roots = given.get("workspace_roots")
     root = roots[0] if isinstance(roots, list) and roots else None
     for named in (environ.get("CLAUDE_PROJECT_DIR"), environ.get("REMEMBRANCER_PROJECT"), root, given.get("cwd")):
@@ -329,7 +305,6 @@ def directory_of(given: Given, environ: Mapping[str, str]) -> str:
 
 
 def bounded(given: Given) -> dict[str, Any]:
-    """The input in a form that can be stored, with long members cut."""
     return {
         whole(name): _bounded(member, LONG_MEMBER_BYTES if name in LONG_MEMBERS else MEMBER_BYTES)
         for name, member in given.items()
@@ -337,7 +312,6 @@ def bounded(given: Given) -> dict[str, Any]:
 
 
 def _bounded(member: Any, limit_bytes: int) -> Any:
-    """A member cut to at most `limit_bytes`: its long texts and lists are cut until everything fits."""
     if isinstance(member, str):
         return cut(member, limit_bytes)
     for longest in STRING_LIMITS:
@@ -349,7 +323,7 @@ def _bounded(member: Any, limit_bytes: int) -> Any:
 
 
 def _short(value: Any, longest: int) -> Any:
-    """A value that can be encoded: without overlong texts or lists, lone surrogates, or numbers beyond 64 bits."""
+    """Cut overlong texts and lists, and replace lone surrogates and numbers beyond 64 bits."""
     if isinstance(value, str):
         return whole(value) if len(value) <= longest else f"{whole(value[:longest])}… ({len(value)} characters)"
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > LARGEST_INTEGER:
@@ -363,7 +337,7 @@ def _short(value: Any, longest: int) -> Any:
 
 
 def cut(text: str, limit_bytes: int) -> str:
-    """The start of the text, at most `limit_bytes` of UTF-8, plus a note saying that it was cut."""
+    """The start of the text, at most `limit_bytes` of UTF-8, and a note if it was cut."""
     encoded = whole(text).encode()
     if len(encoded) <= limit_bytes:
         return encoded.decode()
@@ -372,12 +346,12 @@ def cut(text: str, limit_bytes: int) -> str:
 
 
 def whole(text: str) -> str:
-    """A text with question marks in place of characters that cannot be stored: lone surrogates and NULs."""
+    """Replace characters that cannot be stored, lone surrogates and NULs, with question marks."""
     return text.encode("utf-8", "replace").decode().replace("\0", "?")
 
 
 def main(argv: list[str]) -> int:
-    """Record the event named by `argv` or the input. Returns 0, whatever happens."""
+    """Returns 0, whatever happens."""
     began = time.monotonic() - time.process_time()  # roughly the start of this process
     failure = "the event is not recorded"
     try:
@@ -395,8 +369,7 @@ def main(argv: list[str]) -> int:
 
 
 def _read_input(until: float) -> dict[str, Any]:
-    """The JSON object on standard input, read to its end, or as far as it has arrived by `until`, since the pipe may be
-    kept open. Raises `ValueError` if there is no such object."""
+    """Read as much as arrives by `until`, since the pipe may be kept open. Raises `ValueError`."""
     data = bytearray()
     poll = select.poll()
     poll.register(0, select.POLLIN)
@@ -419,14 +392,13 @@ def _complain(text: str) -> None:
 
 
 def _write(descriptor: int, text: str) -> None:
-    """Write without Python's own streams, which complain at exit if the reader has gone; raises `OSError` instead."""
+    """Python's own streams would complain at exit if the reader has gone."""
     rest = memoryview(text.encode("utf-8", "replace"))
     while rest:
         rest = rest[os.write(descriptor, rest) :]
 
 
 def _write_whole(directory: str, name: str, content: bytes) -> None:
-    """Write a file completely or not at all. Raises `OSError`."""
     unnamed = os.path.join(directory, f".{name}-{os.urandom(4).hex()}")
     try:
         with open(unnamed, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:

@@ -25,14 +25,12 @@ _LOOKING_WORDS = """
 LOOKING, LOOKING_WORDS = frozenset(_LOOKING.split()), frozenset(_LOOKING_WORDS.split())
 """Programs that only read, and subcommands of other programs that only read."""
 SENDING = frozenset("XdFToO-")
-"""The letters of curl options that may do more than print a response, even if combined as in `-sXPOST`; so may any long
-option."""
+"""The letters of curl options that may do more than print a response, even if combined as in `-sXPOST`."""
 LONGEST_ACTION, LONGEST_PATH = 8000, 4000
-"""The number of characters used from the start of each text, and from the end of a path."""
 
 
 def action_of(called: Mapping[str, Any]) -> dict[str, str] | None:
-    """The command or edit of a tool call; None for a tool that changes nothing, or a command that only reads."""
+    """The command or edit of a tool call; None if it changes nothing."""
     command = _text_in(called, COMMANDS)
     if command.startswith(PATCH) or not command:
         return _edit_in(called, command or _text_in(called, PATCHES))
@@ -64,7 +62,6 @@ def _text_in(called: Mapping[str, Any], names: tuple[str, ...]) -> str:
 
 
 def only_looks(command: str) -> bool:
-    """True if every part of a command line only reads."""
     if ">" in command:
         return False
     for mark in ("&&", "||", "|", "\n"):

@@ -53,9 +53,8 @@ from remembrancer.toolsets.memory.store_memory import kind_of
 
 CONTENT_LIMIT_BYTES: Final = Settings().content_limit_bytes
 Content = ProjectLine | MemoryLine
-"""A line of an export between the first and the last."""
 PlacedMemory = tuple[ProjectRef | None, PortableMemory]
-"""A memory and its project (None: the user)."""
+"""The project is None for the user's memories."""
 
 
 class Contents(msgspec.Struct):
@@ -66,14 +65,12 @@ class Contents(msgspec.Struct):
     projects: dict[str, ProjectRef] = {}
     memories: list[PlacedMemory] = []
     skipped: list[str] = []
-    """The memories not imported because they look like credentials or the store refuses them: the place or id of each,
-    with the reason."""
+    """The place or id of each memory that was not imported, with the reason."""
     imported: int = 0
     ticked: int = 0
-    """The number of ticked Markdown list items, which are not imported."""
 
     def add(self, where: str, line: Content) -> None:
-        """Add a line. Raises `InvalidInput` if no tool would have stored its content, or its project is unknown."""
+        """Raises `InvalidInput` if no tool would have stored the content, or the project is unknown."""
         if isinstance(line, ProjectLine):
             self.projects[line.id] = ProjectRef(line.id, line.path)
             return
@@ -93,8 +90,7 @@ class Contents(msgspec.Struct):
 def read_export(
     lines: Iterable[bytes], content_limit_bytes: int = CONTENT_LIMIT_BYTES, *, allow_secrets: bool = False
 ) -> Contents:
-    """Read and check every line of an export. Raises `FileUnusable` if it is not an export, was cut off, or has an
-    invalid line (whose number is in the message), and `SchemaTooNew`."""
+    """Raises `FileUnusable` for an export that is invalid or was cut off, and `SchemaTooNew`."""
     numbered = enumerate(lines, 1)
     decode_header(next(numbered, (1, b""))[1])
     contents = Contents(content_limit_bytes, allow_secrets)
@@ -121,18 +117,15 @@ def read_export(
 BATCH_OPERATIONS: Final = 100
 BATCH_BYTES: Final = 4 * 1024 * 1024
 MOST_NAMED: Final = 10
-"""The maximum number of memories that a dry run prints."""
 EXTENDS: Final = 0.9
-"""The probability that a section of a file replaces a memory with which it begins and which is no longer in the
-file."""
+"""The probability that a section replaces a memory with which it begins, if the file no longer has that memory."""
 NO_PROJECT: Final = ProjectRef("p_000000000000", "")
 """A placeholder in operations on the user's memories, which belong to no project."""
 _encoder: Final = msgspec.msgpack.Encoder()
 
 
 def _import(operations: Sequence[Operation], contents: Contents) -> None:
-    """Have the store apply the operations, in order. Raises `RemembrancerError` if it refuses to continue, for example
-    because the disk is full, or stays unavailable."""
+    """Raises `RemembrancerError` if the store refuses to continue or stays unavailable."""
     waiting = {operation.operation_id: operation for operation in operations}
     try:
         while waiting:
@@ -147,7 +140,6 @@ def _import(operations: Sequence[Operation], contents: Contents) -> None:
 
 
 def _batch(operations: Iterable[Operation]) -> tuple[Operation, ...]:
-    """The first operations, as many as fit into a message."""
     batch: list[Operation] = []
     size = 0
     for operation in islice(operations, BATCH_OPERATIONS):
@@ -159,10 +151,9 @@ def _batch(operations: Iterable[Operation]) -> tuple[Operation, ...]:
 
 
 def _operations(memories: Sequence[PlacedMemory], run_id: str) -> tuple[list[Operation], list[str], list[str]]:
-    """The operations that import memories, the ids of memories that are forgotten here but not in the file, and the ids
-    of memories with a different text here. A memory that exists (in its project or, once promoted, among the user's)
-    gets no operation, unless it was forgotten by undoing an import and is not forgotten in the file. The second of two
-    memories with the same id counts as existing."""
+    """The operations that import memories; the ids of memories that are forgotten only here; and the ids of memories
+    with a different text here. Existing memories get no operation, unless the undo of an import forgot them. A second
+    memory with the same id counts as existing."""
     projects, now = {project.id for project, _ in memories if project is not None}, time.time()
     ids, files = {memory.id for _, memory in memories}, {memory.source.file or "" for _, memory in memories} - {""}
     known = find_memories(paths_here(), projects, ids, files)
@@ -239,8 +230,6 @@ def import_(file: str | None, client: str | None, dry_run: bool, allow_secrets: 
 def _read(
     named: str | None, client: str | None, project: ProjectRef, limit_bytes: int, *, allow_secrets: bool
 ) -> Contents:
-    """Read and check the input: an export, Markdown, or a client's own memory files. Raises OSError if it cannot be
-    read."""
     path = Path(named or "").expanduser()
     if client is not None:
         places = [Path(place).expanduser() for place in native_places(working_tree_of(directory_here()), client)]
@@ -258,7 +247,6 @@ def _read(
 
 
 def _is_export(file: Path) -> bool:
-    """True if a file exists and begins as an export does. Raises `SchemaTooNew`."""
     with suppress(FileUnusable):
         decode_header(file.read_bytes().partition(b"\n")[0] if file.is_file() else b"")
         return True
@@ -266,8 +254,8 @@ def _is_export(file: Path) -> bool:
 
 
 def _read_notes(places: Sequence[Path], project: ProjectRef, scope: Scope, contents: Contents) -> None:
-    """Add the memories of Markdown files: unchanged from an exported file; in other files, each section becomes a
-    memory. Raises `FileUnusable` if an exported file is no longer valid."""
+    """Add the memories of Markdown files: exported ones unchanged, and in other files each section as a memory. Raises
+    `FileUnusable` if an exported file is no longer valid."""
     details: dict[str, dict[str, Any]] = {}
     for place in places:
         _read_details((place if place.is_dir() else place.parent.parent) / DETAILS, contents.projects, details)
@@ -292,8 +280,7 @@ def _read_notes(places: Sequence[Path], project: ProjectRef, scope: Scope, conte
 
 
 def _read_details(file: Path, projects: dict[str, ProjectRef], details: dict[str, dict[str, Any]]) -> None:
-    """Add the projects, and the details of memories, from the file next to an export's Markdown; nothing if that file
-    is missing or belongs to another program. Raises `FileUnusable` if a line cannot be read."""
+    """Add the projects and memory details that an export left next to its Markdown. Raises `FileUnusable`."""
     lines = file.read_bytes().splitlines()[1:] if _is_export(file) else []
     for number, raw in enumerate(lines, 2):
         try:

@@ -21,14 +21,11 @@ SORTS: Final[tuple[Upkeep, ...]] = get_args(Upkeep)
 USER: Final = "the user"
 
 Owner = ProjectRef | None
-"""A project, or the user's own memories."""
 OwnedPart = tuple[Owner, Owner]
-"""A place, and the part of it to maintain: its own memories, or the memories that it shares (by the lane's id)."""
+"""A place, and the part to maintain: its own memories, or those that it shares (by the lane's id)."""
 
 
 class Visit(msgspec.Struct, frozen=True):
-    """The maintenance of one place, or with `shared`, of a project's shared part."""
-
     project: Owner
     shared: bool
     outcome: Maintained
@@ -59,8 +56,7 @@ def maintain(project: str | None, user: bool, everywhere: bool, dry_run: bool) -
 
 
 def parts_of(where: Where) -> list[OwnedPart]:
-    """The selected projects, each followed by its shared part, and the user. Raises `InvalidInput` if only one project
-    is selected and it has no memories."""
+    """The selected projects, each followed by its shared part, and the user."""
     known = {project.id: project for project in known_projects(paths_here()) if project.path is not None}
     if where.user or where.all_projects:
         ids = sorted(known, key=lambda project_id: str(known[project_id].path)) if where.all_projects else []
@@ -100,7 +96,6 @@ def _lines(visits: list[Visit], *, dry_run: bool, is_whole: bool) -> list[str]:
 
 
 def _memory_lines(place: Owner, report: Maintained) -> Iterator[str]:
-    """The affected memories, each with its outcome and its first words."""
     named = [(sort.removesuffix("s"), memory_id) for sort in SORTS for memory_id in report.of(sort).ids]
     ids = [memory_id for _, memory_id in named]
     words = first_words(paths_here(), [] if place is None else [place.id], ids)

@@ -14,19 +14,17 @@ PRIVATE_UMASK: Final = 0o077
 
 
 def cannot(what: str, path: Path | str, error: OSError) -> FileUnusable:
-    """The error for a file that the system does not let us read or write."""
     return FileUnusable(f"{path} cannot be {what}: {error.strerror or error}")
 
 
 def stamp(now: float) -> str:
-    """A time (seconds since the epoch) for file names: `20260131T235959Z`, in UTC."""
+    """A time for file names: `20260131T235959Z`, in UTC."""
     return datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
 
 
 def target_of(named: str | None, default_name: str, *, force: bool) -> Path:
-    """The file to write: the named file, or `default_name` in the named directory, or else in the working directory (in
-    the user's home if the working directory is in a repository, which should not contain memories by accident). Raises
-    `InvalidInput` if the file already exists and `force` was not given."""
+    """The file to write. Its default directory is the working directory, or the user's home if that is in a repository,
+    which should not contain memories by accident. Raises `InvalidInput` if the file exists, unless `force`."""
     target = Path.cwd() if named is None else Path(named).expanduser()
     if named is None and any((parent / ".git").exists() for parent in (target, *target.parents)):
         target = Path.home()
@@ -39,9 +37,8 @@ def target_of(named: str | None, default_name: str, *, force: bool) -> Path:
 
 @contextmanager
 def new_file(target: Path, *, force: bool) -> Iterator[IO[bytes]]:
-    """A file of mode 0600 to write to. It durably gets its name at the end of the block, unless there was an error.
-    Until then it is called `NAME.part` (its path is `file.name`), which a killed process leaves behind. Raises
-    `InvalidInput` if a file with that name exists (without `force`), and `FileUnusable` if it cannot be written."""
+    """A private file that durably gets its name at the end of the block, unless there was an error. Until then it is
+    called `NAME.part`, which a killed process leaves behind. Raises `InvalidInput` or `FileUnusable`."""
     fresh = target.with_name(f"{target.name}.part")
     try:
         with open(fresh, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:

@@ -98,8 +98,7 @@ def list_projects() -> Report:
 
 
 def notice_of_move(directory: Path) -> str:
-    """The advice if a directory is probably a project's new place; empty if it is not, or if the records cannot be
-    read, which the caller reports."""
+    """Advice if this is probably a project's new place; empty also if the records cannot be read."""
     with suppress(RemembrancerError):
         here = directory.resolve()
         if former := moved_project(paths_here(), here):
@@ -108,7 +107,6 @@ def notice_of_move(directory: Path) -> str:
 
 
 def advice_on(former: RememberedProject, here: Path) -> str:
-    """The sentence about a project that has probably become a different project in the directory `here`."""
     place = shlex.quote(str(former.directory))
     if here.is_relative_to(former.directory):
         return (
@@ -122,7 +120,6 @@ def advice_on(former: RememberedProject, here: Path) -> str:
 
 
 def missing_projects(known: Sequence[KnownProject]) -> str:
-    """The sentence about projects that are no longer where they were; empty if there are none."""
     remembered = [ProjectRef(project.id, project.path) for project in known if project.memories and project.path]
     gone = list(dict.fromkeys(directory_of(project.path) for project in filter(is_gone, remembered)))
     if not gone:

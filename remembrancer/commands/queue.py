@@ -35,7 +35,6 @@ def queue() -> Report:
 
 
 def _described(write: QueuedRow) -> tuple[str, str, Any]:
-    """The user, or the directory of the project to which a write belongs; the change; the operation."""
     try:
         operation = _operation.decode(write.operation)
     except msgspec.DecodeError:  # from a newer release

@@ -21,9 +21,8 @@ from remembrancer.protocol.errors import FileUnusable
 from remembrancer.protocol.paths import RuntimePaths
 
 NAMED = "memories"
-"""The table whose lost rows are listed by id; lost rows of other tables are only counted."""
+"""Lost rows of this table are listed by id; those of other tables are only counted."""
 MOST_NAMED: Final = 20
-"""The number of memories restored from a copy that are listed for the user."""
 
 
 def lines_of(repaired: Mapping[str, Any]) -> Iterator[str]:
@@ -45,9 +44,8 @@ def lines_of(repaired: Mapping[str, Any]) -> Iterator[str]:
 
 
 def repair_home(paths: RuntimePaths) -> dict[str, Any] | None:
-    """Repair the database if necessary and return the outcome as `repair` does. (Files of release 0.2.0 are not
-    repaired: the import waits until a damaged file is restored or moved away.) Raises `AlreadyRunning`,
-    `RecordsUnusable` if a file cannot be repaired, and `FileUnusable` if a repaired file cannot be written."""
+    """Repair the database if necessary. (Files of release 0.2.0 are not repaired: the import waits until a damaged file
+    is restored or moved away.) Raises `AlreadyRunning`, `RecordsUnusable` or `FileUnusable`."""
     os.umask(PRIVATE_UMASK)
     with locked(paths):
         path = paths.database
@@ -57,8 +55,7 @@ def repair_home(paths: RuntimePaths) -> dict[str, Any] | None:
 
 def repair(path: Path, now: float) -> dict[str, Any]:
     """Replace a damaged or missing file with a sound copy, while no process has it open. If killed, this leaves one of
-    the two in place. Returns the outcome as `doctor --json` prints it: `lost` and `as_of_copy` (from `copy`) are ids of
-    memories, `other_rows` counts rows of other tables, and `incomplete` names the tables that may lack more rows."""
+    the two in place. Returns the outcome as `doctor --json` prints it."""
     copy = next((copy for copy in daily_copies(path) if damage_of(copy) is None), None)
     fresh = path.with_name(f"{path.name}.repaired")
     try:
@@ -82,7 +79,7 @@ def repair(path: Path, now: float) -> dict[str, Any]:
 
 
 def _was_made(fresh: Path, path: Path) -> bool:
-    """True if a killed attempt had completed the sound file, and nothing has been written since."""
+    """True if a killed attempt completed the file, and nothing has been written since."""
     log = path.with_name(f"{path.name}-wal")
     if not fresh.exists() or (log.exists() and log.stat().st_size):  # opening a database leaves an empty log
         return False

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 Facts: TypeAlias = "Mapping[str, Any] | Sequence[Any] | Struct"
 Line: TypeAlias = "str | RenderableType"
-"""A line of plain text, a table, or a styled text from Rich."""
 Table = Mapping[str, tuple[str, str, str]]
 DISK_ERRORS = frozenset({errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """Errors in reading or writing an open file, which do not name the file."""
@@ -48,15 +47,13 @@ class Rows:
 
 
 class Report(NamedTuple):
-    """The result of a command: facts for programs, lines for people."""
-
     facts: Facts
     lines: Line | Sequence[Line] = ()
     status: int = exit_codes.OK
     notes: Sequence[str] = ()
-    """Lines for standard error, for both people and programs."""
+    """Lines for standard error."""
     piped: Sequence[str] | None = None
-    """The lines to use, if different, when the output is not a terminal."""
+    """Replaces `lines` when the output is not a terminal."""
 
 
 def option(*names: str, **settings: Any) -> click.Option:
@@ -64,12 +61,10 @@ def option(*names: str, **settings: Any) -> click.Option:
 
 
 def flag(*names: str, help: str, **settings: Any) -> click.Option:  # noqa: A002 - as click calls it
-    """An option without a value."""
     return click.Option(names, is_flag=True, help=help, **settings)
 
 
 def argument(name: str, **settings: Any) -> click.Argument:
-    """An argument of a command; with `nargs=-1` any number of them."""
     return click.Argument([name], **settings)
 
 
@@ -79,11 +74,10 @@ DRY_RUN = flag("--dry-run", help="Show what would be done without changing anyth
 
 
 NUMBERS = {"integer": "a whole number", "float": "a number such as 0.5"}
-"""What to type for an option, by the first word of its type's name."""
 
 
 class Command(click.Command):
-    """A command in which options that set the same parameter cannot be combined."""
+    """A command that rejects two options for the same parameter."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         given: dict[str | None, click.Parameter] = {}
@@ -94,8 +88,8 @@ class Command(click.Command):
 
 
 def command(*params: click.Parameter, name: str | None = None) -> Callable[[Callable[..., Any]], click.Command]:
-    """Declare a command: its function, which may be asynchronous, takes the parameters by name and returns a `Report`,
-    or an exit status if it has printed its own output. Its docstring is the help text."""
+    """Declare a command. Its function takes the parameters by name, may be asynchronous, and returns a `Report`, or an
+    exit status if it has printed its own output. Its docstring is the help text."""
 
     def declare(function: Callable[..., Any]) -> click.Command:
         def callback(*, as_json: bool = False, **given: Any) -> int:
@@ -139,23 +133,20 @@ class Group(click.Group):
         self.default = default
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments, after inserting the default command if no command is named."""
         is_named = args and args[0] in ("-h", "--help", *self.commands)
         if self.default is not None and not ctx.resilient_parsing and not is_named:
             args = [self.default, *args]
         return super().parse_args(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the names, each with the whole first sentence of its help."""
         with formatter.section("Commands"):
             rows = [(name, item.get_short_help_str(limit=300)) for name, item in sorted(self.commands.items())]
             formatter.write_dl(rows)
 
 
 class LazyGroup(click.Group):
-    """Commands that are imported only when they are run or their help is requested. `table` maps each name to its
-    section in the help, the module of `remembrancer.commands` that has the command (or none, if it runs without
-    `click`), and a line of help."""
+    """Commands that are imported only when needed. `table` maps each name to its section in the help, its module in
+    `remembrancer.commands` (empty if it runs without `click`), and a line of help."""
 
     def __init__(self, name: str, table: Table, **settings: Any) -> None:
         super().__init__(name, [click.Command(name, help=text) for name, (*_, text) in table.items()], **settings)
@@ -169,7 +160,6 @@ class LazyGroup(click.Group):
         return found
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """The names with this prefix, found without importing their modules."""
         return [CompletionItem(name, help=row[2]) for name, row in self.table.items() if name.startswith(incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -180,8 +170,6 @@ class LazyGroup(click.Group):
 
 
 def run(group: click.Command, arguments: list[str], name: str = "remembrancer") -> int:
-    """Run the command named by the arguments and return its exit status. Errors become a line on standard error, and
-    with `--json` also an object on standard output."""
     named = 0 if not isinstance(group, click.Group) else 2 if arguments[:1] == ["admin"] else 1
     label = " ".join([name, *arguments[:named]])
     try:
@@ -226,7 +214,7 @@ def _show_error(arguments: Sequence[str], code: str, message: str) -> None:
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask for confirmation. Raises `Abort` if the answer is no, and `InvalidInput` if there is nobody to ask."""
+    """Raises `Abort` if the answer is no, and `InvalidInput` if there is nobody to ask."""
     from remembrancer.protocol.errors import InvalidInput
 
     if yes:

@@ -37,12 +37,11 @@ from remembrancer.protocol.store_client import StoreAway, StoreClient
 from remembrancer.protocol.wire import Request
 
 CONNECT_S: Final = 10.0
-"""The time to wait for the launcher's socket. On a busy machine, the launcher holds the lock for seconds before it
-listens."""
+"""On a busy machine, the launcher holds the lock for seconds before it listens."""
 ANSWER_S: Final = 3.0
-"""The time to wait for the launcher's answer. A status takes 0.5 s if a process hangs."""
+"""A status takes 0.5 s if a process hangs."""
 STORE_BUDGET_S: Final = 30.0
-"""The time to wait for a store that is unavailable. A runtime starts in one second."""
+"""The time to wait for an unavailable store. A runtime starts in one second."""
 STORE_ANSWER_S: Final = 10.0
 
 T = TypeVar("T")
@@ -55,8 +54,7 @@ def paths_here() -> RuntimePaths:
 
 
 def is_up(paths: RuntimePaths) -> bool:
-    """True if a runtime holds the lock of the home, which need not exist. Raises `HomeUnusable` if that cannot be
-    determined, because the lock belongs to another user, or the disk is read-only."""
+    """True if a runtime holds the lock of the home, which need not exist. Raises `HomeUnusable`."""
     try:
         return FileLock(paths.runtime_lock).is_held_elsewhere()
     except OSError as error:
@@ -66,13 +64,12 @@ def is_up(paths: RuntimePaths) -> bool:
 
 
 def _run(work: Callable[[], Awaitable[T]]) -> T:
-    """Run the work in a new event loop, even in a thread with another loop's context."""
+    """Works even in a thread with another loop's context."""
     return Context().run(anyio.run, work)
 
 
 def ask(paths: RuntimePaths, question: Request[T]) -> T:
-    """The launcher's answer. Raises `PeerUnavailable` if nothing listens, `PeerLost` or `DeadlineExceeded` if it did
-    not answer, and the launcher's own error if it refuses."""
+    """The launcher's answer. Raises `PeerUnavailable`, `PeerLost`, `DeadlineExceeded`, or the launcher's own error."""
 
     async def asked() -> T:
         async with Dealer(paths.control_endpoint, Speaker("command", new_ulid()), from_launcher) as launcher:
@@ -85,8 +82,7 @@ def ask(paths: RuntimePaths, question: Request[T]) -> T:
 
 
 def look(paths: RuntimePaths) -> RuntimeStatus | Problem | None:
-    """The state of the runtime, or the problem if it does not respond; None if nothing is running. Raises the same
-    errors as `is_up`."""
+    """The runtime's state, or the problem if it does not respond; None if nothing runs. Raises `HomeUnusable`."""
     if not is_up(paths):
         return None
     try:
@@ -98,8 +94,7 @@ def look(paths: RuntimePaths) -> RuntimeStatus | Problem | None:
 
 
 def end_runtime(paths: RuntimePaths, within_s: float) -> bool:
-    """Stop the runtime of a home cleanly, whatever its release. Returns False if it is still up after `within_s`.
-    Raises the same errors as `is_up`."""
+    """Stop the runtime of a home, whatever its release. Returns False if it is still up after `within_s`."""
     give_up_at = time.monotonic() + within_s
     if is_up(paths) and (pid := _launcher(paths)) is not None:
         with suppress(ProcessLookupError):
@@ -112,7 +107,6 @@ def end_runtime(paths: RuntimePaths, within_s: float) -> bool:
 
 
 def _launcher(paths: RuntimePaths) -> int | None:
-    """The process that holds the lock of the home: as recorded in the lock, or else as reported by the launcher."""
     pid = read_record(paths)
     if pid is not None and _has_open(pid, paths.runtime_lock):
         return pid
@@ -122,8 +116,7 @@ def _launcher(paths: RuntimePaths) -> int | None:
 
 
 def _has_open(pid: int, path: Path) -> bool:
-    """True if a process has a file open. Only the launcher keeps its home's lock open; the recorded process may be out
-    of date."""
+    """Tells whether a recorded process still exists: only the launcher keeps its home's lock open."""
     import psutil  # costs 20 ms, which only `down` needs
 
     try:
@@ -133,14 +126,11 @@ def _has_open(pid: int, path: Path) -> bool:
 
 
 def nothing_runs(home: Path) -> str:
-    """The message for a user when there is no runtime."""
     starts = "the next session or memory command starts it, and so does 'remembrancer up'"
     return f"Nothing is running for the home {home}: {starts}."
 
 
 def not_started(starter: Starter, places: Places) -> RemembrancerError:
-    """The error for a runtime that does not start: either the home or the settings must be corrected, or it may start
-    later."""
     if starter.status == exit_codes.CONFIGURATION:
         from remembrancer.config.reading import load_settings
 
@@ -158,10 +148,10 @@ async def request_store(
     environ: Mapping[str, str] = os.environ,
     slow: str = "Waiting for the memory",
 ) -> T:
-    """The store's answer; waits while the store is unavailable. If no runtime is up, starts one, which ends by itself
-    like a session's runtime. `answer_s` limits the time for the store's work, `away_s` the time without a store. `slow`
-    is shown at a terminal if this takes more than a second. The request must be idempotent, since it may be repeated.
-    Raises `MemoryUnavailable` if no store appeared in time, and the store's own error if it refuses."""
+    """The store's answer. Starts a runtime if none is up, which ends by itself like a session's. `answer_s` limits the
+    store's work, `away_s` the time without a store; `slow` is shown at a terminal after a second. The request may be
+    repeated, so it must be idempotent. Raises `MemoryUnavailable` if no store appears in time, or the store's own
+    error."""
     from remembrancer.commands.terminal import notice_when_slow
 
     places = find_places(environ)

@@ -29,9 +29,8 @@ from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.paths import RuntimePaths
 
 STOP_LIMIT_S: Final = 15.0
-"""The time to wait for the runtime to end. Stopping takes 9 s if every process has to be killed."""
+"""Stopping takes 9 s if every process has to be killed."""
 ACTOR: Final[Command] = actor_command
-"""The command line of an actor's process."""
 
 
 @command(
@@ -79,9 +78,9 @@ def up(http: str | None, no_token: bool, for_sessions: bool, secrets_on_stdin: b
 
 
 def _detach() -> Callable[[], None]:
-    """Continue in a process without a parent. All sessions share the runtime, so ending the first session's process
-    tree must not end it. The original process stays until the returned function is called; if the new process fails
-    before that, the original exits with the same status."""
+    """Continue in a process without a parent, so that ending the first session's process tree does not end the runtime,
+    which all sessions share. The original process stays until the returned function is called, or exits with the new
+    one's status."""
     reader, writer = os.pipe()
     child = os.fork()
     if child:
@@ -100,7 +99,6 @@ def _detach() -> Callable[[], None]:
 
 
 def _address(text: str) -> tuple[str, int]:
-    """A host and a port, by default from another memory server's variables. Raises `InvalidInput`."""
     text = text or f"{os.environ.get('FLOOD_MEMORY_HOST', '')}:{os.environ.get('FLOOD_MEMORY_PORT', '8080')}"
     host, _, port = text.rpartition(":")
     if not port.isdigit() or not 0 < int(port) < 65_536:
@@ -109,7 +107,7 @@ def _address(text: str) -> tuple[str, int]:
 
 
 def _check_free(host: str, port: int) -> None:
-    """Raise `InvalidInput` if it is impossible to listen on an address: the runtime would start without HTTP."""
+    """Raises `InvalidInput` if nothing can listen there: the runtime would start without HTTP."""
     try:
         socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
     except OSError as error:
@@ -120,7 +118,7 @@ def _check_free(host: str, port: int) -> None:
 
 
 def _prepare_tokens(home: Home, host: str, token: str | None, *, is_none_needed: bool) -> None:
-    """Register the token given in a variable. Raises `InvalidInput` if nobody could connect, or if anybody could."""
+    """Raises `InvalidInput` if nobody could connect, or if anybody could."""
     tokens = Tokens(home.directory)
     if token:
         tokens.create("FLOOD_MEMORY_AUTH_TOKEN", (str(home.directory),), time.time(), token=token, replace=True)
@@ -136,7 +134,6 @@ def _prepare_tokens(home: Home, host: str, token: str | None, *, is_none_needed:
 
 
 def _say_how_to_connect(home: Home, address: tuple[str, int] | None) -> None:
-    """Print how clients connect, now that they can. `address` is the requested HTTP address."""
     is_named = home.named_by in HOME_VARIABLES
     setting = f"-e REMEMBRANCER_HOME={home.on_disk} " if is_named else ""
     where = "" if address is None else f"{address[0]}:{address[1]}"

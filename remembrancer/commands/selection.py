@@ -38,9 +38,8 @@ from remembrancer.protocol.writes import ProjectRef
 
 TOOLSETS: Final = {"REMEMBRANCER_TOOLSETS": "memory,files,admin"}
 WAIT_S: Final = 60.0
-"""The time to wait for the runtime to start (which takes many seconds on a slow machine), and for an answer."""
+"""The time to wait for an answer, or for the runtime to start, which takes many seconds on a slow machine."""
 AGAIN_S: Final = 0.5
-"""The pause before a request is repeated."""
 ARGUMENTS: Final = {
     **{"content": "the text", "add": "a tag", "remove": "a tag", "tags": "a tag", "limit": "-n", "add_links": "it"},
     **{name: f"--{name}" for name in ("due", "importance", "kind", "reason", "summary", "supersedes")},
@@ -53,12 +52,12 @@ REMEDIES: Final = {
     "forget_memory": "'remembrancer forget ID'",
     "promote_memory": "'remembrancer edit ID --to project' or '--to user'",
 }
-"""The shell's option or command for an argument or a tool that a message recommends."""
+"""The shell's option or command for an argument or tool that a message recommends."""
 Answer = dict[str, Any]
 
 
 class Place(NamedTuple):
-    """A project, given by its directory; a project of the home also has its id (`name`), and is named in lists."""
+    """A project, by its directory; a project of the home also has its id (`name`), and is named in lists."""
 
     directory: str
     name: str = ""
@@ -69,7 +68,6 @@ class Place(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The name of the project's directory."""
         return Path(directory_of(self.project.path)).name or self.directory
 
 
@@ -83,22 +81,18 @@ def known_places() -> list[Place]:
 
 @dataclass
 class Where:
-    """The memories selected on the command line."""
-
     project: str | None = None
     user: bool = False
     all_projects: bool = False
     _open: dict[Place, GatewayConnection] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raises `InvalidInput` if the options cannot be combined."""
         if sum((self.project is not None, self.user, self.all_projects)) > 1:
             raise InvalidInput("use only one of --project, --user and --all-projects")
 
     @cached_property
     def places(self) -> list[Place]:
-        """The selected places; the project of the working directory comes first. Raises `InvalidInput` if there is no
-        such project."""
+        """The project of the working directory comes first. Raises `InvalidInput` if there is no such project."""
         directory = directory_here(self.project)
         if self.project is not None and not directory.is_dir():
             known = known_places()
@@ -113,7 +107,7 @@ class Where:
         return (known_places() if self.all_projects else []) or [Place(str(directory.absolute()))]
 
     def conversations(self) -> Iterator[tuple[Place, GatewayConnection]]:
-        """Each place with its connection, which stays open until `close`."""
+        """The connections stay open until `close`."""
         for place in self.places:
             if place not in self._open:
                 self._open[place] = GatewayConnection(place)
@@ -123,12 +117,10 @@ class Where:
         return next(self.conversations())[1]
 
     def close(self) -> None:
-        """Close the connections. The next use opens new ones."""
         while self._open:
             self._open.popitem()[1].close()
 
     def ask(self, tool: str, **arguments: Any) -> Answer:
-        """The answer of the first place that knows the memory in the arguments."""
         missing: NotFound | None = None
         for _, conversation in self.conversations():
             try:
@@ -141,27 +133,23 @@ class Where:
 
     @property
     def names_one(self) -> bool:
-        """True if an option names a single project, or the user."""
         return self.project is not None or self.user
 
     @property
     def repeated(self) -> str:
-        """The options that make another command find the same memories."""
         named = "" if self.project is None else f" --project {shlex.quote(self.project)}"
         return " --all-projects" if self.all_projects else named
 
     def undo(self, memory: str) -> str:
-        """The command that undoes a memory's last change."""
         return f"'remembrancer undo {short(memory)}{self.repeated}'"
 
     def refuse_user(self, subject: str) -> None:
-        """Raises `InvalidInput` if only the user's memories are selected."""
         if self.user:
             raise InvalidInput(f"{subject}: leave out --user")
 
 
 class GatewayConnection:
-    """A connection to the gateway on behalf of a place. Starts a runtime if none is up."""
+    """Starts a runtime if none is up."""
 
     def __init__(self, place: Place) -> None:
         places = find_places(os.environ)
@@ -196,8 +184,7 @@ class GatewayConnection:
         return bool(status["connection"]["status"] == "connected")
 
     def call(self, tool: str, **arguments: Any) -> Answer:
-        """A tool's answer; waits while the memory is busy or is being upgraded from an older release. Arguments that
-        are None are omitted. Raises the error that the tool returns."""
+        """A tool's answer; waits while the memory is busy or being upgraded. Raises the tool's error."""
         from remembrancer.protocol.problems import OPENING
 
         give_up_at = time.monotonic() + WAIT_S
@@ -231,7 +218,6 @@ def _no_answer(error: OSError, tool: str = "") -> MemoryUnavailable:
 
 
 def shell_message(failure: Answer) -> str:
-    """The message of a tool's error, with arguments, remedies and ids in the shell's terms."""
     message, argument = failure["message"], failure.get("field", "")
     own, remedy = ARGUMENTS.get(argument.partition("[")[0]), failure.get("remedy", "")
     message = message.replace(argument, own, 1) if own else message
@@ -258,7 +244,7 @@ WHERE: Final = (
 
 
 def memory_command(*params: click.Parameter) -> Callable[[Callable[..., Report]], click.Command]:
-    """Declare a command that works on the memories of a place, which is passed as its function's first argument."""
+    """Declare a command that works on the memories of a place, its function's first argument."""
 
     def declare(function: Callable[..., Report]) -> click.Command:
         @wraps(function)
@@ -287,17 +273,14 @@ def warnings_of(answer: Answer) -> dict[str, str]:
 
 
 def as_notes(warnings: dict[str, str]) -> Sequence[str]:
-    """The warnings as lines, without their codes; omits warnings that a change's report states or that soon pass."""
     unsaid = ("queued", "embedding_pending")
     return [re.sub(r" \(\w+\)$", "", message) for message, code in warnings.items() if code not in unsaid]
 
 
 def with_short_ids(text: str) -> str:
-    """A text in which ids have their short forms."""
     return WHOLE.sub(lambda match: short(match[0]), text)
 
 
 def short(memory: str) -> str:
-    """The short form of an id for display: as in a list, or the last characters of a whole id."""
     bare = memory.removeprefix(MEMORY_PREFIX)
     return bare[-LEAST:] if bare != memory else bare

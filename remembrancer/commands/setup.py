@@ -50,8 +50,7 @@ ALL: Final = "all-found"
 NAMES: Final = (*(client.name for client in clients()), ALL)
 PLUGIN: Final = Path(__file__).parents[1] / "claude_plugin"
 ANSWER_S: Final = 90.0
-"""The time to wait for all answers during the check. Loading the libraries from a cold disk can take many seconds, even
-if the command works."""
+"""Loading the libraries from a cold disk can take many seconds."""
 STOP_S: Final = 10.0
 EXTRAS: Final[dict[ClientPart, str]] = {"hooks": "hooks", "rules": "instruction file"}
 SELF: Final = "remembrancer setup: "
@@ -150,21 +149,20 @@ def setup(
 
 
 class FileEdit(NamedTuple):
-    """The change to one client's file: adds an entry that starts this command line, or (None) removes our part."""
+    """The change to one client's file; without a `line`, our part is removed."""
 
     client: Client
     place: ClientFile
     line: tuple[str, ...] | None
 
     def merged(self, text: str) -> str:
-        """The text after the change. Raises `FileRefused`."""
         home = os.environ.get(HOME) if self.place.scope == "user" else None
         environ = {HOME: str(Path(home).expanduser().absolute())} if home else {}
         return merge(self.client, self.place, text, self.line, environ)
 
     def carry_out(self) -> dict[str, str]:
-        """Change the file, or find out why it cannot be changed safely. Returns the outcome as `--json` prints it:
-        `action` is `add`, `remove`, `nothing` or `refuse`, and `paste` the content to add manually after a refusal."""
+        """Change the file, if that is safe. Returns the outcome as `--json` prints it: `action` is `add`, `remove`,
+        `nothing` or `refuse`; `paste` is the content to add by hand after a refusal."""
         place, paste = self.place, ""
         what = "instructions" if place.part == "rules" else place.part
         action, said = ("remove", f"{what} removed") if self.line is None else ("add", f"{what} added")
@@ -182,7 +180,6 @@ class FileEdit(NamedTuple):
 
 
 def _overview(around: ClientEnvironment, scope: ClientScope, line: tuple[str, ...]) -> Report:
-    """The clients that were found, and whether their files have our entry."""
     rows: list[dict[str, Any]] = []
     lines: list[Line] = [styled(f"Clients start: [bold]{escape(shlex.join(line))}[/bold]")]
     for client in clients():
@@ -213,8 +210,7 @@ def _next_steps(done: Sequence[Client], scope: ClientScope, *, with_hooks: bool)
 
 
 def _offer_native_memories() -> list[Line]:
-    """Let searches read the assistants' own memories if the user agrees; without a terminal, print the command for
-    it."""
+    """Let searches read the assistants' own memories, if the user agrees."""
     home = locate(os.environ)
     folders = native_files()
     if not folders or read_configuration(os.environ, home.file).settings.native_memories:
@@ -230,8 +226,8 @@ def _offer_native_memories() -> list[Line]:
 
 
 def probe(command: tuple[str, ...]) -> tuple[float, str]:
-    """Start `command` as a client would, in a scratch home and without a model, and call a tool. Returns the seconds
-    until the tool's answer, and the reason if no answer came."""
+    """Start `command` as a client would, in a scratch home without a model, and call a tool. Returns the seconds until
+    the answer, and the reason if there was none."""
     home = Path(tempfile.mkdtemp(prefix="rmb-setup-", dir="/tmp"))
     scratch = {"REMEMBRANCER_EMBEDDERS": "0", "REMEMBRANCER_IDLE_TIMEOUT_S": "30", "REMEMBRANCER_HOME": str(home)}
     scratch["REMEMBRANCER_BRIDGE_BUDGET_S"] = str(ANSWER_S)  # the bridge waits for the runtime

@@ -28,7 +28,6 @@ MAX_INVITATION_BYTES: Final = 64 * 1024
 PASTED: Final = "- (and paste it)"
 HOST: Final = re.compile(r"(?:\[([0-9A-Fa-f:]+)\]|([A-Za-z0-9.-]+))(?::(\d{1,5}))?")
 SHARE_S: Final = 3600.0
-"""The time limit for moving all memories of a project."""
 
 
 def _absolute(path: str) -> Path:
@@ -180,7 +179,6 @@ async def join(invitation: str, here: bool, yes: bool) -> Report:
 
 
 async def _rejoin(request: RejoinLane) -> None:
-    """Tell a running store that its membership has changed."""
     if is_up(paths_here()):
         await request_store(request)
 
@@ -200,7 +198,7 @@ def _sharing() -> Sharing:
 async def _share(
     sharing: Sharing, named: str | None, invite: str | None, *, dry_run: bool, yes: bool, is_users: bool
 ) -> Report:
-    """Share this project, or the user's memories, through a lane that this home has joined, or else a new lane."""
+    """Share this project, or the user's memories, through a lane that this home has joined or else a new one."""
     project, title = _whose(is_users=is_users)
     path = "" if project is None else project.path
     described = await request_store(DescribeLanes())
@@ -239,7 +237,6 @@ async def _share(
 
 
 def _whose(*, is_users: bool) -> tuple[ProjectRef | None, str]:
-    """The project in this directory and its name, or the user."""
     if is_users:
         return None, "user"
     directory = directory_here()
@@ -247,7 +244,6 @@ def _whose(*, is_users: bool) -> tuple[ProjectRef | None, str]:
 
 
 def _lane(sharing: Sharing, named: str | None, *, is_users: bool) -> Membership:
-    """The lane to use: a project's, or (only on request) the user's own."""
     lanes = [member for member in sharing.memberships() if member.is_users == is_users]
     meant = [member for member in lanes if named is None or named in (member.lane, member.title)]
     if len(meant) == 1:
@@ -266,7 +262,6 @@ def _how_to_join(invitation: str, *, is_users: bool) -> str:
 
 
 def _invitation(named: str) -> str:
-    """The text of an invitation, from the argument, a file, or standard input."""
     from remembrancer.journal.sharing import PREFIX
 
     if named.startswith(PREFIX):
@@ -278,9 +273,8 @@ def _invitation(named: str) -> str:
 
 
 async def look_at_lanes(sharing: Sharing, local: Iterable[LaneState]) -> list[dict[str, Any]]:
-    """Each lane that the home is a member of, as in `share status --json`, according to the store and the server.
-    `stopped` says why nothing is exchanged, `problem` why the server does not answer, and `code` is the first error.
-    `invited` lists the machines that this home has invited but that have not joined yet."""
+    """Each lane that the home is a member of, as in `share status --json`. `stopped` says why nothing is exchanged,
+    `problem` why the server does not answer, and `code` is the first error."""
     from remembrancer.journal.sharing import has_joined
 
     lanes, administration = [], sharing.administration
@@ -325,5 +319,4 @@ def _lane_line(about: dict[str, Any]) -> str:
 
 
 def this_machine() -> str:
-    """A name for this machine among the members."""
     return re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname().split(".")[0])[:64] or "machine"

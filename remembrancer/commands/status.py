@@ -90,12 +90,10 @@ def report(home: Path, status: RuntimeStatus | None, problems: tuple[Problem, ..
 
 
 def _fields(struct: msgspec.Struct | None, kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """The fields of a struct; all None without a struct."""
     return {name: msgspec.to_builtins(getattr(struct, name, None)) for name in kind.__struct_fields__}
 
 
 def lines_of(status: RuntimeStatus, problems: tuple[Problem, ...]) -> list[Line]:
-    """The processes, their work, and advice on problems."""
     listed = table("process", "state", ">pid", ">restarts", ">up", ">memory")
     for process in status.processes:
         colour = COLOURS.get(process.state, "yellow")
@@ -153,7 +151,6 @@ def _work(status: RuntimeStatus) -> list[str]:
 
 
 def describe_remote(remote: RemoteEmbedders) -> str:
-    """The embedders on other hosts, and how much each has done."""
     workers = []
     for worker in remote.workers:
         done = f", {count(worker.embedded, 'text')} embedded" if worker.embedded else ""
@@ -163,7 +160,7 @@ def describe_remote(remote: RemoteEmbedders) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A readable duration: 42 s, 5 min, 3 h 20 min, 2 d 4 h."""
+    """As in 42 s, 5 min, 3 h 20 min, 2 d 4 h."""
     minutes, hours, days = int(seconds // 60), int(seconds // 3600), int(seconds // 86_400)
     if days:
         return f"{days} d {hours % 24} h"

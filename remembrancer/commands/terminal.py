@@ -19,7 +19,7 @@ SLOW_S: Final = 1.0
 
 @contextmanager
 def notice_when_slow(text: str) -> Iterator[None]:
-    """After a second, tell the user at a terminal what this process is waiting for; does nothing if `text` is empty."""
+    """Tell the user at a terminal after a second what this process is waiting for."""
     if not (text and sys.stderr.isatty()):
         yield
         return
@@ -32,8 +32,6 @@ def notice_when_slow(text: str) -> Iterator[None]:
 
 
 class CleanStream:
-    """A text stream that removes control characters except line breaks and tabs."""
-
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
 
@@ -46,20 +44,17 @@ class CleanStream:
 
 
 class Terminal(Console):
-    """Rich's console with our own colours; it removes control characters from everything it prints."""
-
     def __init__(self, **options: Any) -> None:
         raw = sys.stdout.stream if isinstance(sys.stdout, CleanStream) else sys.stdout
         super().__init__(file=raw, **{"highlight": False, "soft_wrap": True, **options})
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """The segments to print, each without control characters."""
         for text, style, control in super().render(renderable, options):
             yield Segment(text if control else printable(text), style, control)
 
 
 def table(*headings: str, **column: Any) -> Table:
-    """An empty table without lines. A column whose heading begins with > is aligned to the right."""
+    """A column whose heading begins with > is aligned to the right."""
     made = Table(box=None, pad_edge=False, header_style="dim")
     for heading in headings:
         justify: Literal["left", "right"] = "right" if heading.startswith(">") else "left"
@@ -68,19 +63,17 @@ def table(*headings: str, **column: Any) -> Table:
 
 
 def styled(markup: str) -> Text:
-    """A line in our own colours."""
     return Text.from_markup(markup, overflow="ignore")
 
 
 def unwrapped(text: str) -> Text:
-    """A text that is never wrapped, however narrow the terminal: line breaks would corrupt a link or JSON."""
+    """Line breaks would corrupt a link or JSON."""
     return Text(text, no_wrap=True)
 
 
 def print_lines(lines: Sequence[RenderableType]) -> None:
-    """Print a command's report, wrapped between words, and through a pager if it is longer than the screen. A line that
-    contains a word wider than the screen, such as a link, is not wrapped; in a pipe, no lines are wrapped, and tables
-    are as wide as necessary."""
+    """Print a report, wrapped between words, through a pager if it is longer than the screen. A line with a word wider
+    than the screen, such as a link, is not wrapped; nor are lines in a pipe."""
     out = Terminal(soft_wrap=False)
 
     def text_of(line: str) -> Text:
@@ -103,7 +96,7 @@ def print_lines(lines: Sequence[RenderableType]) -> None:
 
 
 def clean_output() -> None:
-    """Remove control characters from everything that this process prints from now on."""
+    """From now on, remove control characters from everything that this process prints."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is not None and not isinstance(stream, CleanStream):

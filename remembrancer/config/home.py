@@ -19,20 +19,17 @@ MAX_FILE_BYTES: Final = 1024 * 1024
 
 
 class Home(NamedTuple):
-    """The directory with all data of one memory."""
-
     directory: Path
     """Absolute, with symbolic links resolved."""
     on_disk: Path
     """The same directory; or for a memory in RAM, the directory that it would have on disk, which identifies it."""
     named_by: str
-    """The setting that determined the home: a variable, `db_path in <file>`, or `default`."""
+    """A variable, `db_path in <file>`, or `default`."""
     file: Path | None = None
-    """The configuration file, if there is one."""
 
     @property
     def in_memory(self) -> bool:
-        """True if the home disappears with the runtime."""
+        """The home disappears with the runtime."""
         return self.directory != self.on_disk
 
 
@@ -50,7 +47,7 @@ def locate(environ: Mapping[str, str]) -> Home:
 
 
 def memory_directory(on_disk: Path) -> Path:
-    """The home in `embedded-memory` mode, the same for all of a user's sessions that name the same home."""
+    """The same for all of a user's sessions that name the same home."""
     import hashlib
 
     digest = hashlib.sha256(os.fsencode(on_disk)).hexdigest()[:16]
@@ -58,7 +55,7 @@ def memory_directory(on_disk: Path) -> Path:
 
 
 def _location_settings(file: Path) -> dict[str, str]:
-    """The values in a file that determine the home; empty if the file cannot be read."""
+    """Empty if the file cannot be read."""
     try:
         content = read_settings_file(file)
     except ValueError:
@@ -68,12 +65,12 @@ def _location_settings(file: Path) -> dict[str, str]:
 
 
 def beside(file: Path, named: str) -> Path:
-    """A path in a configuration file, relative to that file, so that it is the same for every session."""
+    """Relative to the file, so that the path is the same for every session."""
     return Path(os.path.realpath(file.parent / os.path.expanduser(named)))  # noqa: PTH111
 
 
 def read_settings_file(path: Path) -> dict[str, object]:
-    """The names and values in a file. Raises `ValueError` if it cannot be read, or has to be imported first."""
+    """Raises `ValueError` if a file cannot be read, or has to be imported first."""
     if path.suffix.lower() != ".toml":
         raise ValueError(f"{path}: only TOML is read: 'remembrancer config --import {path}' writes {CONFIG_FILE}")
     import tomllib
@@ -88,7 +85,6 @@ def read_settings_file(path: Path) -> dict[str, object]:
 
 
 def read_settings_text(path: Path) -> str:
-    """The text of a settings file. Raises `ValueError` if it cannot be read."""
     try:
         text = read_file(path, MAX_FILE_BYTES).decode("utf-8-sig")
     except FileNotFoundError:

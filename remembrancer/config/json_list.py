@@ -11,8 +11,6 @@ from remembrancer.protocol.paths import read_file, write_whole
 
 
 class Named(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An item in a list, with the name that people use for it."""
-
     name: str
 
 
@@ -20,7 +18,7 @@ T = TypeVar("T", bound=Named)
 
 
 class JsonList(Generic[T]):
-    """A list in a file. `noun` is the word for an item."""
+    """`noun` is the word for an item."""
 
     def __init__(self, path: Path, kind: type[T], noun: str) -> None:
         self._path, self._noun = path, noun
@@ -28,8 +26,7 @@ class JsonList(Generic[T]):
         self._decoder: Final = msgspec.json.Decoder(tuple[kind, ...])  # type: ignore[valid-type]
 
     def all(self) -> tuple[T, ...]:
-        """All items; empty if there is no file. Raises `HomeUnusable`, so that nobody is admitted, if it cannot be
-        read."""
+        """Empty if there is no file. Raises `HomeUnusable`, so that nobody is admitted, if it cannot be read."""
         try:
             return self._decoder.decode(read_file(self._path))
         except FileNotFoundError:
@@ -39,7 +36,7 @@ class JsonList(Generic[T]):
             raise HomeUnusable(f"{self._path} cannot be read ({error}): {advice}") from error
 
     def add(self, new: T, *, replace: bool = False) -> None:
-        """Add an item; with `replace`, it replaces one with that name. Raises `InvalidInput` if the name is taken."""
+        """Raises `InvalidInput` if the name is taken, unless `replace`."""
         with self.writing():
             others = tuple(item for item in self.all() if item.name != new.name)
             if len(others) < len(self.all()) and not replace:
@@ -48,7 +45,6 @@ class JsonList(Generic[T]):
             self.write((*others, new))
 
     def revoke(self, name: str) -> None:
-        """Remove an item. Raises `InvalidInput` if no item has that name."""
         with self.writing():
             remaining = tuple(item for item in self.all() if item.name != name)
             if len(remaining) == len(self.all()):
@@ -58,7 +54,7 @@ class JsonList(Generic[T]):
             self.write(remaining)
 
     def writing(self) -> FileLock:
-        """Take the lock for changing the list. Raises `InvalidInput` if another process has it."""
+        """Take the lock. Raises `InvalidInput` if another process has it."""
         for directory in (self._path.parent.parent, self._path.parent):  # `parents` does not set their mode
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not self._lock.try_acquire():
@@ -66,5 +62,4 @@ class JsonList(Generic[T]):
         return self._lock
 
     def write(self, listed: tuple[T, ...]) -> None:
-        """Replace the list durably, under the lock."""
         write_whole(self._path, msgspec.json.format(msgspec.json.encode(listed), indent=2))

@@ -14,17 +14,16 @@ if TYPE_CHECKING:
 
 CONFIG_FILE = "config.toml"
 CONFIG_FILES = (CONFIG_FILE, "config.md", "config.json", "memory.config.json")
-"""The files to look for in the home if no variable names a file; the first that exists is used, unless it has to be
-imported first."""
+"""Without a variable, the first that exists in the home is used, unless it has to be imported first."""
 CONFIG_VARIABLES = ("REMEMBRANCER_CONFIG", "MEMORY_CONFIG_PATH")
 HOME_VARIABLES = ("REMEMBRANCER_HOME", "MEMORY_DB_PATH", "FLOOD_MEMORY_DIR", "MEMORY_MCP_DATA_DIR")
 MODE_VARIABLES = ("REMEMBRANCER_DEPLOYMENT_MODE", "MEMORY_DEPLOYMENT_MODE")
-"""In each group of variables, the first that is set is used."""
+"""In each group, the first variable that is set is used."""
 IN_MEMORY = "embedded-memory"
 
 
 class RelativeHome(ValueError):
-    """A variable names the home by a relative path, which would mean a separate memory for each directory."""
+    """A relative path would mean a separate memory for each directory."""
 
 
 def first_of(environ: Mapping[str, str], variables: tuple[str, ...]) -> tuple[str, str | None]:
@@ -33,8 +32,7 @@ def first_of(environ: Mapping[str, str], variables: tuple[str, ...]) -> tuple[st
 
 
 def named_home(environ: Mapping[str, str]) -> tuple[str, str]:
-    """The variable that names the home (or `default`), and the home: absolute, with symbolic links resolved. Raises
-    `RelativeHome`."""
+    """The variable (or `default`), and the home: absolute, with links resolved. Raises `RelativeHome`."""
     variable, named = first_of(environ, HOME_VARIABLES)
     if named:
         home = os.path.expanduser(named)
@@ -51,7 +49,7 @@ def named_home(environ: Mapping[str, str]) -> tuple[str, str]:
 
 
 def config_file(environ: Mapping[str, str], home: str) -> str | None:
-    """The configuration file named by a variable, or the one in the home; None if there is no file."""
+    """The file named by a variable, or the one in the home, if any."""
     _, named = first_of(environ, CONFIG_VARIABLES)
     if named:
         return os.path.abspath(os.path.expanduser(named))
@@ -59,5 +57,5 @@ def config_file(environ: Mapping[str, str], home: str) -> str | None:
 
 
 def is_file(path: str | os.PathLike[str]) -> bool:
-    """True if there is a file, or a broken link: directories and pipes contain no settings."""
+    """True also for a broken link: directories and pipes contain no settings."""
     return os.path.lexists(path) and (os.path.isfile(path) or not os.path.exists(path))

@@ -35,28 +35,27 @@ NAMES: Final = {
     "secrets.VOYAGE_API_KEY": "voyage_key_from",
     "secrets.OPENAI_API_KEY": "openai_key_from",
 }
-"""Our settings by their names in a file. A dot separates a section's name from the name of a setting in it."""
+"""Our settings by their names in a file. A dot follows a section's name."""
 SECONDS: Final = {"sync.watchDebounceMs": 0.001, "sync.intervalMinutes": 60.0}
 PROVIDERS: Final = {
     "embedding.provider": ("engine", "model"),
     "embedding.fallback": ("fallback_engine", "fallback_model"),
 }
-"""Our settings for the engine and its model, by the name in a file that selects the source of vectors."""
+"""Our settings for the engine and its model, by the name that selects the source of vectors."""
 LOCAL_MODEL: Final = "embedding.local.model"
 _FRONT_MATTER: Final = re.compile(r"---[ \t]*\n(.*?)^(?:---|\.\.\.)[ \t]*$(.*)", re.DOTALL | re.MULTILINE)
 _YAML_BLOCK: Final = re.compile(r"^```ya?ml[ \t]*\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE | re.IGNORECASE)
 
 
 class Imported(NamedTuple):
-    """Our equivalents of a file's settings, and the names in it that have no effect here."""
+    """Our equivalents of a file's settings, and the names without effect here."""
 
     settings: dict[str, Any]
     unused: tuple[str, ...]
 
 
 def read_other_format(path: Path, text: str) -> Imported:
-    """Our equivalents of the settings in a file's text; its suffix gives the format. The values are not checked. Raises
-    `ValueError`, whose message does not quote the file, if its format is different."""
+    """Does not check the values. Raises `ValueError`, which does not quote the file."""
     given = dict(_flat(_parsed(path, text)))
     settings: dict[str, Any] = {}
     unused = []
@@ -81,7 +80,7 @@ def read_other_format(path: Path, text: str) -> Imported:
 
 
 def _flat(content: Mapping[str, object], section: str = "") -> Iterator[tuple[str, object]]:
-    """The names and values of a file; names in sections become dotted names."""
+    """Names in sections become dotted names."""
     for name, value in content.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{section}{name}.")

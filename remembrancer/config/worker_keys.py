@@ -24,31 +24,28 @@ Key = Annotated[str, Meta(min_length=40, max_length=40)]
 
 
 class InvitedWorker(Named, frozen=True):
-    """An embedder that may connect: the name that it was given, and its public key. `created_at` is in seconds since
-    the epoch."""
+    """`created_at` is in seconds since the epoch."""
 
     public: str
     created_at: float
 
 
 class Invitation(msgspec.Struct, frozen=True):
-    """The content of a worker's key file: everything that the other host needs. `choice` is the model."""
+    """A worker's key file: everything that the other host needs."""
 
     name: str
     public: Key
     secret: Key
     store: Key
-    """The store's public key."""
     choice: ModelChoice
 
     @property
     def keys(self) -> CurveKeys:
-        """The keys of the worker's side."""
         return CurveKeys(self.public, self.secret, self.store)
 
     @classmethod
     def read(cls, path: Path) -> Invitation:
-        """The invitation in a file. Raises `FileUnusable`."""
+        """Raises `FileUnusable`."""
         try:
             return _decode_invitation(read_file(path))
         except (OSError, msgspec.DecodeError) as error:
@@ -67,14 +64,14 @@ _decode_pair: Final = msgspec.json.Decoder(_Pair).decode
 
 
 class WorkerKeys(JsonList[InvitedWorker]):
-    """The embedders that were invited and have not been revoked, and the store's own keys."""
+    """The invited embedders, and the store's own keys."""
 
     def __init__(self, keys: Path) -> None:
         self._own = keys / "embedders.secret"
         super().__init__(keys / "embedders.json", InvitedWorker, "embedder")
 
     def own(self) -> CurveKeys:
-        """The store's keys, which are created on first use. Raises `HomeUnusable`."""
+        """The store's keys, created on first use. Raises `HomeUnusable`."""
         if not self._own.exists():
             with self.writing():
                 if not self._own.exists():
@@ -87,14 +84,14 @@ class WorkerKeys(JsonList[InvitedWorker]):
         return CurveKeys(pair.public, pair.secret)
 
     def find(self, public: str) -> InvitedWorker | None:
-        """The embedder with that public key; None if it may not connect, or if the list cannot be read."""
+        """None if it may not connect, or if the list cannot be read."""
         try:
             return next((key for key in self.all() if key.public == public), None)
         except HomeUnusable:
             return None
 
     def invite(self, name: str, choice: ModelChoice, now: float) -> Invitation:
-        """Admit a new embedder and return its key file. Raises `InvalidInput` if the name is taken."""
+        """Returns the new embedder's key file. Raises `InvalidInput` if the name is taken."""
         store = self.own()
         public, secret = _new_pair()
         self.add(InvitedWorker(name, public, now))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def sharing_of(home: Path) -> Sharing:
-    """The sharing state of a home. Raises `ConfigurationError` if the `sharing` extra is not installed."""
+    """Raises `ConfigurationError` if the `sharing` extra is not installed."""
     try:
         from remembrancer.journal.sharing import Sharing
     except ModuleNotFoundError as error:

@@ -22,28 +22,27 @@ from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 
 SNAPSHOT_FORM: Final = 2
 MAX_ENTRY_BYTES: Final = 512 * 1024
-"""The largest body of an entry before sealing: below the megabyte that a NATS server accepts."""
+"""Before sealing: below the megabyte that a NATS server accepts."""
 MAX_APPEND_BYTES: Final = 4 * 1024 * 1024
-"""The largest total size of the bodies in one append."""
+"""The total of the bodies in one append."""
 _LANE: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class LaneMark(msgspec.Struct, frozen=True):
-    """The position in a lane that a host has reached. It is stored in the same transaction as the applied entries."""
+    """The position that a host has reached in a lane. It is stored in the same transaction as the applied entries."""
 
     journal: str
-    """The identity of the lane's journal; "" matches any journal, for a host that has not seen one yet."""
+    """The identity of the lane's journal; "" matches any journal."""
     position: int
     entry_id: str
-    """The id of the entry at that position; "" matches any entry, and means no entry at position 0."""
+    """"" matches any entry, and means no entry at position 0."""
 
 
 START: Final = LaneMark("", 0, "")
-"""The mark of a host that has read nothing yet."""
 
 
 class NewEntry(msgspec.Struct, frozen=True):
-    """An entry to append. `id` is 1 to 128 printable ASCII characters without spaces; it is not secret."""
+    """`id` is 1 to 128 printable ASCII characters without spaces; it is not secret."""
 
     id: str
     body: bytes
@@ -54,8 +53,8 @@ class Entry(msgspec.Struct, frozen=True):
     id: str
     body: bytes
     at: float
-    """The time of the append on the journal's server, the same for every reader, in seconds since the epoch. It may be
-    earlier than a previous entry's time, if the server's clock was set back."""
+    """The server's time, in seconds since the epoch. A later entry may have an earlier time, if the clock was set
+    back."""
 
 
 class EntryPage(msgspec.Struct, frozen=True):
@@ -67,19 +66,18 @@ class EntryPage(msgspec.Struct, frozen=True):
 
     @property
     def is_last(self) -> bool:
-        """True if no entries follow this page yet."""
         return self.mark.position >= self.head
 
 
 class LaneSnapshot(msgspec.Struct, frozen=True):
-    """The state of a lane at a mark, stored in the journal for hosts that have not read the entries before the mark."""
+    """The state of a lane at a mark, for hosts that have not read the entries before the mark."""
 
     name: str
     mark: LaneMark
     size_bytes: int
     """The size as stored, sealed."""
     form: int = 1
-    """The format of a snapshot's content and seal. Release 0.2.0 wrote format 1, which is no longer read."""
+    """The format of content and seal. Release 0.2.0 wrote format 1, which is no longer read."""
 
 
 class Trimmed(RemembrancerError, retry_possible=True):
@@ -94,45 +92,34 @@ class Journal(Protocol):
     """A connection to the journals of lanes. Any call may raise `JournalAway` and `JournalRefused`."""
 
     async def create(self, lane: str) -> LaneMark:
-        """Create a lane and return the mark of its start. Raises `InvalidInput` if a lane with that name exists."""
+        """Returns the mark of the lane's start. Raises `InvalidInput` if the lane exists."""
 
     async def head(self, lane: str) -> int:
         """The newest position of a lane; 0 if it is empty. Raises `JournalChanged` if there is no such lane."""
 
     async def append(self, lane: str, entries: Sequence[NewEntry], *, behind: LaneMark) -> LaneMark:
-        """Append entries durably, somewhere after the mark `behind`, and return the mark after them. Takes 1 to 1,000
-        entries, with new ids, at most `MAX_ENTRY_BYTES` in a body, and `MAX_APPEND_BYTES` in total.
-
-        Raises:
-            JournalAway: the entries may have been appended, or may yet be.
-            StorageFull: the journal has no room. Nothing was appended.
-            JournalChanged: this is not the journal of the mark.
-        """
+        """Append 1 to 1,000 entries with new ids durably, somewhere after the mark `behind`, and return the mark after
+        them. Raises `JournalAway` if they may or may not have been appended, `StorageFull`, or `JournalChanged`."""
 
     async def read(self, lane: str, *, after: LaneMark, limit: int = 1000) -> EntryPage:
-        """At most `limit` entries after a mark, without a gap; fewer if they are large, but at least one if any follow.
-
-        Raises:
-            Trimmed: the entry directly after the mark is no longer kept.
-            JournalChanged: this is not the journal of the mark.
-            EntryDamaged: no member wrote the first entry after the mark in this form; a later such entry ends the page.
-            KeyMissing: it was sealed with a key that this host does not have.
-        """
+        """At most `limit` entries after a mark, without a gap; at least one if any follow. Raises `Trimmed` if the next
+        entry is no longer kept, `EntryDamaged` if no member wrote it in this form, `KeyMissing` if this host lacks its
+        key, or `JournalChanged`."""
 
     def watch(self, lane: str) -> AsyncIterator[None]:
-        """Yields soon after each append (or after several), and occasionally without an append: a hint to read."""
+        """Yields soon after each append, and occasionally without one: a hint to read."""
 
     async def purge(self, lane: str, *, up_to: int) -> None:
         """Delete all entries up to a position for good; a snapshot must contain them."""
 
     async def put_snapshot(self, lane: str, mark: LaneMark, content: bytes) -> LaneSnapshot:
-        """Store the lane's snapshot at a mark. Other hosts see the snapshot once it is complete."""
+        """Other hosts see the snapshot once it is complete."""
 
     async def snapshots(self, lane: str) -> tuple[LaneSnapshot, ...]:
-        """The snapshots of a lane, newest first, in the same order for all hosts."""
+        """Newest first, in the same order for all hosts."""
 
     async def get_snapshot(self, lane: str, snapshot: LaneSnapshot) -> bytes:
-        """The content of a snapshot. Raises `InvalidInput` if it was dropped, and the same errors as `read`."""
+        """Raises `InvalidInput` if it was dropped, and the same errors as `read`."""
 
     async def drop_snapshot(self, lane: str, snapshot: LaneSnapshot) -> None:
         """Delete a snapshot."""
@@ -148,7 +135,7 @@ class Journal(Protocol):
 
 
 def check_name(name: str) -> str:
-    """Returns the name of a lane or a host unchanged. Raises `InvalidInput` if no journal accepts it."""
+    """Returns the name of a lane or a host. Raises `InvalidInput` if no journal accepts it."""
     if _LANE.fullmatch(name) is None:
         raise InvalidInput(f"a name is 1 to 64 letters, digits, '-' and '_', not {name[:80]!r}")
     return name

@@ -45,19 +45,18 @@ from remembrancer.protocol.errors import (
 )
 
 OLDEST_SERVER: Final = (2, 12)
-"""The first release with atomic batches."""
+"""The first with atomic batches."""
 ANSWER_S: Final = 5.0
-"""The time limit for one answer from the server."""
 CONNECT_S: Final = 2.0
 """The time limit for connecting to one of several servers."""
 CLOSE_S: Final = 1.0
 LAG_S: Final = 15.0
-"""The time during which the leader of several servers may report too few entries: longer than an election."""
+"""The leader of several servers may report too few entries for this long, which is longer than an election."""
 HINT_S: Final = 30.0
-"""The interval at which a watch yields without appends, in case hints were lost with a connection."""
+"""A watch yields at this interval, in case hints were lost with a connection."""
 PAGE_BYTES: Final = 4 * 1024 * 1024
 PIECE_BYTES: Final = 512 * 1024
-"""The size of a snapshot's pieces: like entries, below the server's limit for a message."""
+"""Like entries, a snapshot's pieces are below the server's limit for a message."""
 PIECES: Final = 8
 """The number of pieces requested at once."""
 _STREAM_NOT_FOUND: Final = 10059
@@ -84,21 +83,19 @@ class Server(msgspec.Struct, frozen=True):
     """The servers of a journal, and the credentials for them."""
 
     urls: tuple[str, ...]
-    """`nats://host:port` or `tls://host:port`; all servers belong to one cluster."""
+    """`nats://host:port` or `tls://host:port`, of one cluster."""
     user_jwt: str = ""
     user_seed: str = ""
-    """The user's signed permissions and the seed of its key, in NATS's formats; empty if the server requires none."""
+    """In NATS's formats; empty if the server requires none."""
     ca_pem: str = ""
-    """The certificate authority of the servers; "" means the authorities that this machine trusts."""
+    """"" means the authorities that this machine trusts."""
 
 
 def entries_stream(lane: str) -> str:
-    """The stream of a lane's entries."""
     return f"RMB_{check_name(lane)}"
 
 
 def state_stream(lane: str) -> str:
-    """The stream of a lane's snapshots and notices."""
     return f"RMBS_{check_name(lane)}"
 
 
@@ -113,7 +110,7 @@ def rights(lane: str, member: str, inbox: str) -> tuple[list[str], list[str]]:
 
 
 class JetStreamJournal(Journal):
-    """A connection to the journals on a server, opened on first use and reopened after a loss."""
+    """The connection is opened on first use and reopened after a loss."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -126,7 +123,6 @@ class JetStreamJournal(Journal):
         """The identities of the lanes' journals, as far as the current connection has verified them."""
 
     async def send_account(self, account_jwt: str) -> None:
-        """Send the servers a new version of the account of all lanes."""
         if "error" in await self._ask("$SYS.REQ.CLAIMS.UPDATE", account_jwt.encode()):
             raise JournalRefused("the server does not accept the account: it was not configured from this home")
 
@@ -194,8 +190,8 @@ class JetStreamJournal(Journal):
         return EntryPage(tuple(entries), LaneMark(identity, last.position, last.id), last.position + pending)
 
     async def _end(self, lane: str, after: LaneMark) -> EntryPage:
-        """An empty page after a mark, unless the leader says that entries were deleted there: a replica may lag, and a
-        server that was paused may believe for a while that it is the leader."""
+        """An empty page, unless the leader says that entries were deleted: a replica may lag, and a server that was
+        paused may believe for a while that it is the leader."""
         patience = asyncio.get_running_loop().time() + (LAG_S if len(self._server.urls) > 1 else 0.0)
         while True:
             info = await self._info(lane, deleted=True)
@@ -239,8 +235,7 @@ class JetStreamJournal(Journal):
         return snapshot
 
     async def _drop_unfinished(self, lane: str) -> None:
-        """Delete incomplete snapshots left by killed hosts. A host that is still writing its snapshot notices this and
-        tries again."""
+        """Delete incomplete snapshots of killed hosts. A host that is still writing notices this and tries again."""
         begun = await self._info(lane, subjects=f"rmb.{lane}.s.piece.>")
         names = {subject.split(".")[-2] for subject in begun["state"].get("subjects") or ()}
         for name in names.difference(snapshot.name for snapshot in await self.snapshots(lane)):
@@ -309,7 +304,7 @@ class JetStreamJournal(Journal):
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[Client]:
-        """The connection, opened if necessary. Exceptions of the client library become our errors."""
+        """Opens the connection if necessary. Exceptions of the client library become our errors."""
         try:
             yield await self._connection()
         except TimeoutError as error:  # the library's own error is a subclass
@@ -379,13 +374,11 @@ class JetStreamJournal(Journal):
             return client
 
     async def _call(self, name: str, request: Mapping[str, object]) -> dict[str, Any]:
-        """The answer to a request to JetStream's API."""
         return await self._ask(f"$JS.API.{name}", msgspec.json.encode(request))
 
     async def _ask(
         self, subject: str, body: bytes, headers: dict[str, str] | None = None, *, lane: str = ""
     ) -> dict[str, Any]:
-        """The answer to a request, or to a message for a stream of a `lane`. Raises if the connection is lost."""
         async with self._connected() as client:
             answer = await client._request_new_style(subject, body, ANSWER_S, headers)
         if _header(answer, "Status") != "503":
@@ -401,7 +394,6 @@ class JetStreamJournal(Journal):
         raise JournalAway("the journal has no leader at the moment")
 
     async def _get(self, lane: str, stream: str, request: Mapping[str, object]) -> list[Msg]:
-        """The requested messages, as far as a replica has them. Raises as soon as the connection is lost."""
         messages: list[Msg] = []
         async with self._connected() as client:
             inbox = client.new_inbox()
@@ -427,14 +419,14 @@ class JetStreamJournal(Journal):
 
 
 def _know_encrypted(client: Client) -> None:
-    """Tell a connection's stream reader that it is encrypted: otherwise asyncio complains when the connection ends."""
+    """Otherwise asyncio complains when the connection ends."""
     transport = cast("Any", client._transport)._io_writer.transport
     if transport.get_extra_info("sslcontext") is not None:
         transport.get_protocol()._over_ssl = True
 
 
 async def _close(client: Client) -> None:
-    """Close a connection, unless another task is doing so. The time limit is for refused TLS, where closing hangs."""
+    """Another task may be closing it, too. Closing a refused TLS connection hangs."""
     try:
         async with asyncio.timeout(CLOSE_S):
             await client.close()
@@ -448,7 +440,7 @@ async def _close(client: Client) -> None:
 
 
 def _tls(server: Server) -> ssl.SSLContext | None:
-    """The TLS settings of the connection; None for servers on this machine. Raises `InvalidInput`."""
+    """None for servers on this machine. Raises `InvalidInput`."""
     if all(url.startswith("tls://") for url in server.urls):
         return ssl.create_default_context(cadata=server.ca_pem or None)
     if not all(urlsplit(url).hostname in LOOPBACK for url in server.urls):
@@ -469,12 +461,10 @@ def _sequence(message: Msg) -> int:
 
 
 def _subject(message: Msg) -> str:
-    """The subject under which a message was stored."""
     return _header(message, "Nats-Subject")
 
 
 def _check(answer: Mapping[str, Any]) -> None:
-    """Raises our equivalent of a JetStream error."""
     if "error" not in answer:
         return
     code, message = answer["error"].get("err_code"), answer["error"].get("description", "")

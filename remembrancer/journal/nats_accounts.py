@@ -34,7 +34,7 @@ _LIMITS: Final[Mapping[str, object]] = {
 
 
 class KeyPair:
-    """An Ed25519 key of a given kind, from its seed."""
+    """An Ed25519 key of a given kind."""
 
     def __init__(self, seed: str) -> None:
         try:
@@ -52,15 +52,15 @@ class KeyPair:
 
     @property
     def inbox(self) -> str:
-        """The inbox of the user with this key, to which nobody else may subscribe."""
+        """Nobody else may subscribe to it."""
         return f"_INBOX_{self.public}"
 
     def answer(self, challenge: str) -> bytes:
-        """The signature of a server's challenge, in the form that a client sends."""
+        """The signature of a server's challenge, as a client sends it."""
         return base64.b64encode(self._private.sign(challenge.encode()))
 
     def claim(self, subject: str, name: str, rights: Mapping[str, object], *, at: int | None = None) -> str:
-        """A signed statement (JWT) about the holder of a public key, issued `at` (default: now)."""
+        """A signed statement (JWT) about the holder of a public key."""
         claims = {
             "jti": secrets.token_hex(16),
             "iat": int(time.time()) if at is None else at,
@@ -74,7 +74,7 @@ class KeyPair:
 
 
 class Revocation(msgspec.Struct, frozen=True):
-    """A revoked user: statements issued before `at` (seconds since the epoch) are invalid."""
+    """Statements issued before `at` (seconds since the epoch) are invalid."""
 
     user: str
     at: int
@@ -93,37 +93,32 @@ class Authority(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return cls(KeyPair.new(OPERATOR).seed, KeyPair.new(ACCOUNT).seed, KeyPair.new(ACCOUNT).seed)
 
     def operator_jwt(self) -> str:
-        """The operator's statement about itself, for a server's configuration."""
         operator, system = KeyPair(self.operator_seed), KeyPair(self.system_seed).public
         rights = {"type": "operator", "system_account": system}
         return operator.claim(operator.public, "remembrancer", rights)
 
     @property
     def system_account(self) -> str:
-        """The public key of the server's own account."""
         return KeyPair(self.system_seed).public
 
     @property
     def account(self) -> str:
-        """The public key of the account of all lanes."""
         return KeyPair(self.account_seed).public
 
     def account_jwt(self) -> str:
-        """The operator's statement about the account of all lanes, with the revoked users. It is dated later than
-        statements with fewer revoked users, since servers may keep either of two statements from the same second."""
+        """The operator's statement about the account of all lanes. It is dated later than statements with fewer revoked
+        users, since servers may keep either of two statements from the same second."""
         limits = {**_LIMITS, "disk_storage": _UNLIMITED, "streams": _UNLIMITED, "consumer": _UNLIMITED}
         rights = {"type": "account", "limits": limits, "revocations": {each.user: each.at for each in self.revoked}}
         return KeyPair(self.operator_seed).claim(self.account, "lanes", rights, at=self._newest())
 
     def revoking(self, user: str) -> Authority:
-        """These keys, with one more revoked user."""
         return msgspec.structs.replace(self, revoked=(*self.revoked, Revocation(user, self._newest() + 1)))
 
     def _newest(self) -> int:
         return max([int(time.time()), *(each.at for each in self.revoked)])
 
     def system_jwt(self) -> str:
-        """The operator's statement about the server's own account."""
         rights = {"type": "account", "limits": _LIMITS}
         return KeyPair(self.operator_seed).claim(self.system_account, "system", rights)
 
@@ -137,7 +132,6 @@ class Authority(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _encoded(raw: bytes) -> str:
-    """Base32 with a checksum at the end."""
     return base64.b32encode(raw + binascii.crc_hqx(raw, 0).to_bytes(2, "little")).decode().rstrip("=")
 
 

@@ -27,9 +27,8 @@ _KEY_ID_BYTES: Final = 8
 _NONCE_BYTES: Final = 12
 _TAG_BYTES: Final = 16
 SEAL_BYTES: Final = len(_VERSION) + _KEY_ID_BYTES + _NONCE_BYTES + _TAG_BYTES
-"""The number of bytes that a seal adds."""
 KEYS_FOR: Final = "keys-for-"
-"""The prefix of the notices that deliver a lane's new keys to a member, sealed with the member's secret."""
+"""Prefix of notices with a lane's new keys for a member, sealed with the member's secret."""
 
 
 class Keyring(msgspec.Struct, frozen=True):
@@ -40,7 +39,6 @@ class Keyring(msgspec.Struct, frozen=True):
 
     @classmethod
     def new(cls, older: Keyring | None = None) -> Keyring:
-        """A keyring with a new key and the older keys."""
         key = secrets.token_bytes(KEY_BYTES)
         return cls({**(older.keys if older else {}), key_id(key): key}, key_id(key))
 
@@ -49,12 +47,12 @@ _decode_keys: Final = msgspec.msgpack.Decoder(Keyring).decode
 
 
 def key_id(key: bytes) -> str:
-    """The id of a key, which reveals nothing about it."""
+    """Reveals nothing about the key."""
     return hashlib.sha256(b"remembrancer key id\0" + key).hexdigest()[: 2 * _KEY_ID_BYTES]
 
 
 def seal(keyring: Keyring, plain: bytes, *belongs_to: str) -> bytes:
-    """Seal bytes; they can only be opened with the same context `belongs_to`."""
+    """The bytes can only be opened with the same context `belongs_to`."""
     nonce = os.urandom(_NONCE_BYTES)
     header = _VERSION + bytes.fromhex(keyring.current)
     sealed = AESGCM(keyring.keys[keyring.current]).encrypt(nonce, plain, header + _joined(belongs_to))
@@ -62,7 +60,7 @@ def seal(keyring: Keyring, plain: bytes, *belongs_to: str) -> bytes:
 
 
 def unseal(keyring: Keyring, sealed: bytes, *belongs_to: str) -> bytes:
-    """Open a seal. Raises `EntryDamaged` or `KeyMissing`."""
+    """Raises `EntryDamaged` or `KeyMissing`."""
     if len(sealed) < SEAL_BYTES or sealed[:1] != _VERSION:
         raise EntryDamaged("it is not sealed, or was sealed by a newer release")
     header, rest = sealed[: 1 + _KEY_ID_BYTES], sealed[1 + _KEY_ID_BYTES :]
@@ -76,16 +74,14 @@ def unseal(keyring: Keyring, sealed: bytes, *belongs_to: str) -> bytes:
 
 
 def _joined(parts: Sequence[str]) -> bytes:
-    """The parts, joined unambiguously."""
+    """Joined unambiguously."""
     encoded = [part.encode() for part in parts]
     return b"".join(struct.pack(">I", len(part)) + part for part in encoded)
 
 
 class Sealed:
-    """A journal that seals bodies, snapshots and notices on writing and opens them on reading.
-
-    `on_keys` stores new keys, which are delivered to a member sealed with the `secret` of that `member`.
-    """
+    """A journal that seals bodies, snapshots and notices. `on_keys` stores new keys, which are delivered to a member
+    sealed with the `secret` of that `member`."""
 
     def __init__(
         self,
@@ -135,7 +131,7 @@ class Sealed:
         await self._journal.notify(lane, host, seal(self._keyring, body, "notice", lane, host))
 
     async def notices(self, lane: str) -> Mapping[str, bytes]:
-        """The notices that can be opened: other notices are not for this host."""
+        """The notices that can be opened: others are not for this host."""
         opened = {}
         for host, notice in (await self._journal.notices(lane)).items():
             if host.startswith(KEYS_FOR):
@@ -147,8 +143,7 @@ class Sealed:
         return opened
 
     async def hand_keys(self, lane: str, keyring: Keyring, secrets_of: Mapping[str, bytes]) -> None:
-        """Deliver a new keyring to members, sealed for each with its own secret, and seal with the new key from now
-        on."""
+        """Deliver a new keyring to members, sealed for each with its own secret, and use it from now on."""
         for member, secret in secrets_of.items():
             own = Keyring({key_id(secret): secret}, key_id(secret))
             body = seal(own, msgspec.msgpack.encode(keyring), "keys", lane, member)
@@ -164,7 +159,6 @@ class Sealed:
         return unseal(self._keyring, sealed, *belongs_to)
 
     async def _fetch_keys(self, lane: str) -> None:
-        """Take any keys that were delivered to this member."""
         brought = (await self._journal.notices(lane)).get(KEYS_FOR + self._member) if self._secret else None
         if brought is None:
             return

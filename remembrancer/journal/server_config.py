@@ -27,14 +27,11 @@ _YESTERDAY: Final = timedelta(days=1)
 
 
 class Address(NamedTuple):
-    """The address at which members reach a server."""
-
     host: str
     port: int = PORT
 
     @property
     def is_local(self) -> bool:
-        """True if only this machine can connect to it."""
         return self.host in LOOPBACK
 
     @property
@@ -63,7 +60,6 @@ class Certificates(NamedTuple):
         return cls(_pem(certificate), _key_pem(key))
 
     def for_host(self, host: str) -> tuple[str, str]:
-        """The certificate of a server, and its key."""
         signer = x509.load_pem_x509_certificate(self.certificate.encode())
         signing = load_pem_private_key(self.key.encode(), None)
         assert isinstance(signing, ec.EllipticCurvePrivateKey)

@@ -39,20 +39,15 @@ T = TypeVar("T")
 
 
 class Membership(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Everything that a host needs to take part in a lane."""
-
     lane: str
     title: str
-    """A readable name for the shared memories."""
     member: str
     server: Server
     keyring: Keyring
     secret: bytes
-    """The key with which the lane's new keys are sealed for delivery to this member."""
     read_only: bool = False
-    """True if release 0.2.0 invited this host only to read: the server refuses the host's writes."""
     is_users: bool = False
-    """True for the user's own scope, whose members are the user's machines."""
+    """For the user's own scope, whose members are the user's machines."""
 
 
 _decode_invitation: Final = msgspec.msgpack.Decoder(Membership).decode
@@ -60,18 +55,13 @@ _decode_membership: Final = msgspec.json.Decoder(Membership).decode
 
 
 class Member(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A member of a lane, as recorded by the host that invited it."""
-
     user: str
-    """The member's public key."""
     secret: bytes
     invited_at: float
     read_only: bool = False
 
 
 class Administration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The server for new lanes, and everything needed for inviting and removing members."""
-
     urls: tuple[str, ...]
     authority: Authority
     certificate: str = ""
@@ -82,12 +72,11 @@ class Administration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 JOINED: Final = msgspec.msgpack.encode({"position": 0})
-"""The notice that a member leaves when joining. Release 0.2.0 reads a position from it."""
+"""Release 0.2.0 reads a position from this notice."""
 LEFT: Final = msgspec.msgpack.encode({"position": 0, "left": True})
 
 
 def has_joined(notice: bytes) -> bool:
-    """True unless the member has since left."""
     return not msgspec.msgpack.decode(notice).get("left")
 
 
@@ -105,22 +94,20 @@ class Sharing:
     # Memberships
 
     def memberships(self) -> tuple[Membership, ...]:
-        """The memberships of this home, by lane id."""
         return tuple(self.membership(path.stem) for path in sorted(self._lanes.glob("*.json")))
 
     def membership(self, lane: str) -> Membership:
-        """The membership in a lane. Raises `InvalidInput` if not a member, `FileUnusable` if it cannot be read."""
+        """Raises `InvalidInput` if not a member, `FileUnusable` if it cannot be read."""
         path = self._lanes / f"{check_name(lane)}.json"
         if not path.exists():
             raise InvalidInput(f"this home is not a member of the shared lane {lane!r}")
         return _with_shown_title(_read(path, _decode_membership))
 
     def keep(self, membership: Membership) -> None:
-        """Save a membership, replacing any older membership in the same lane."""
         self._write(self._lanes / f"{membership.lane}.json", membership)
 
     async def leave(self, lane: str) -> None:
-        """Delete a membership. Its invitation can be used again if the other members can be notified."""
+        """The invitation can be used again if the other members can be notified."""
         membership = self.membership(lane)
         with suppress(RemembrancerError):
             async with aclosing(self.open(membership)) as journal:
@@ -131,9 +118,9 @@ class Sharing:
         (self._lanes / f"{lane}.json").unlink()
 
     async def join(self, invitation: str) -> Membership:
-        """Join a lane with an unused invitation, which no other machine can use afterwards; a member only adopts any
-        newer keys in it. Raises if the invitation is invalid or used, if this home is a member under a different name,
-        or if this cannot be checked."""
+        """Join a lane with an unused invitation, which no other machine can use afterwards; a member only adopts newer
+        keys. Raises if the invitation is invalid or used, if this home is a member under a different name, or if this
+        cannot be checked."""
         membership = read_invitation(invitation)
         journal = self.open(membership)
         mine = [each for each in self.memberships() if each.lane == membership.lane]
@@ -160,7 +147,7 @@ class Sharing:
         return membership
 
     def open(self, membership: Membership) -> Sealed:
-        """The journal of a lane, for its member. Newly delivered keys are saved."""
+        """Newly delivered keys are saved."""
 
         def keep_keys(keyring: Keyring) -> None:
             self.keep(msgspec.structs.replace(self.membership(membership.lane), keyring=keyring))
@@ -177,7 +164,7 @@ class Sharing:
 
     @property
     def administration(self) -> Administration | None:
-        """The server for new lanes; None if `configure` has not created one yet."""
+        """None if `configure` has not created a server yet."""
         path = self._administration
         # Release 0.2.0 could also use a PostgreSQL database, and a server that admits everybody.
         if not (path.exists() and _read(path, _decode_any_administration).get("authority")):
@@ -206,9 +193,8 @@ class Sharing:
             return server_files(known.authority, signer, addresses)
 
     async def new_lane(self, title: str, member: str, *, is_users: bool = False) -> Membership:
-        """Create a lane on the server of `configure`, with this home as its first member. `is_users`: for the user's
-        own scope. Raises `InvalidInput` if there is no server, `JournalAway` if it does not respond, `JournalRefused`
-        if the server does not know our keys."""
+        """Create a lane with this home as its first member. Raises `InvalidInput` if there is no server, `JournalAway`
+        if it does not respond, `JournalRefused` if it does not know our keys."""
         with self._deciding():
             administration = self.administrated()
             await _tell_servers(administration, administration.authority)  # the first lane's server has no account yet
@@ -222,8 +208,7 @@ class Sharing:
             return membership
 
     async def invite(self, lane: str, member: str) -> str:
-        """An invitation for one more machine: one line, to be kept secret. Raises `InvalidInput` if the name is
-        taken."""
+        """An invitation for one more machine, to be kept secret. Raises `InvalidInput` if the name is taken."""
         with self._deciding():
             administration, own = self.administrated(), self.membership(lane)
             if member in administration.members.get(lane, {}):
@@ -239,7 +224,7 @@ class Sharing:
     async def _member(
         self, administration: Administration, lane: str, title: str, member: str, keyring: Keyring, *, is_users: bool
     ) -> Membership:
-        """A membership in a lane, recorded among the invited members."""
+        """Returns a membership, and records it."""
         key = KeyPair.new(USER)
         publishes, hears = rights(lane, member, key.inbox)
         jwt = administration.authority.user(member, publishes, hears, key=key)
@@ -280,7 +265,6 @@ class Sharing:
             self._write(self._administration, msgspec.structs.replace(administration, members=members_now))
 
     def administrated(self) -> Administration:
-        """The server for new lanes. Raises `InvalidInput` if there is none."""
         if (administration := self.administration) is None:
             raise InvalidInput(
                 "this home has no server to share through: run 'remembrancer share server-config' here, or invite "
@@ -294,13 +278,12 @@ class Sharing:
 
 
 def _all_keys(administration: Administration, own: Membership) -> Keyring:
-    """A lane's keyring, including the key of an interrupted removal."""
+    """Includes the key of an interrupted removal."""
     known = administration.keyrings.get(own.lane, own.keyring)
     return Keyring({**known.keys, **own.keyring.keys}, known.current)
 
 
 def read_invitation(text: str) -> Membership:
-    """The membership in an invitation. Raises `InvalidInput` if the text is not one, or is incomplete."""
     line = "".join(text.split())
     if not line.startswith(PREFIX):
         raise InvalidInput(f"an invitation is one line that begins with {PREFIX}, or a file with one")
@@ -316,12 +299,12 @@ def read_invitation(text: str) -> Membership:
 
 
 def _with_shown_title(membership: Membership) -> Membership:
-    """A membership whose title, written by others, is reduced to one line without control characters."""
+    """Others wrote the title."""
     return msgspec.structs.replace(membership, title=" ".join(neutralised(membership.title).split())[:MAX_TITLE])
 
 
 def _connection(server: Server) -> JetStreamJournal:
-    """A connection to the servers. Raises `ConfigurationError` for a database."""
+    """Raises `ConfigurationError` for a database."""
     if any(url.startswith(("postgresql://", "postgres://")) for url in server.urls):
         raise ConfigurationError(BY_DATABASE)
     return JetStreamJournal(server)
@@ -335,7 +318,6 @@ def _everything(administration: Administration) -> Server:
 
 
 async def _tell_servers(administration: Administration, authority: Authority) -> None:
-    """Send the account to the servers, which disconnect revoked users. Raises if the servers do not accept it."""
     key = KeyPair.new(USER)
     jwt = authority.user("authority", ["$SYS.REQ.CLAIMS.UPDATE"], [f"{key.inbox}.>"], key=key, of_system=True)
     server = Server(administration.urls, jwt, key.seed, administration.certificate)

@@ -32,43 +32,38 @@ from remembrancer.protocol.writes import (
 )
 
 UNDONE: Final = "undone"
-"""The name in the history for a change that undoes others."""
+"""The history's name for a change that undoes others."""
 RESTORED: Final = "restored"
 MOVE_UNDONE: Final = "the move was undone"
-"""The reason for a move between lanes that undoes another move."""
+"""The reason for moving a memory back between lanes."""
 RELEASED: Final = "released"
-"""The name in the history for a change that reactivates a memory because no other memory represents it any longer."""
+"""The history's name for reactivating a memory that no other memory represents any longer."""
 REVIVED: Final = "revived"
-"""The name in the history for a change that reactivates an archived memory because it was used."""
+"""The history's name for reactivating an archived memory because it was used."""
 BREADTH: Final[dict[Scope, int]] = {"session": 0, "project": 1, "user": 2}
 
 
 def unknown_memory(memory_id: str) -> NotFound:
-    """The error for an id that does not name a memory visible to the caller. Its text does not reveal whether the
-    memory exists."""
+    """The same error whether or not the memory exists."""
     return NotFound(f"there is no memory with the id {memory_id}", field="memory_id")
 
 
 def is_visible(memory: MemoryVersion, session_id: str | None) -> bool:
-    """True if a session may see a memory. Without a session, every memory is visible."""
     return session_id is None or memory.scope != "session" or memory.session_id == session_id
 
 
 def is_version_visible(
     version: MemoryVersion, now: Scope, source_project: str | None, session_id: str | None, project_id: str | None
 ) -> bool:
-    """True if a session of a project that may see a memory as it is `now` may also see this version of it.
-
-    Sharing a memory does not share its drafts: a session's version remains visible only to that session, and once a
-    memory is the user's, a project's version only to that project. Without a session, all versions are visible.
-    """
+    """Sharing a memory does not share its drafts: a session's version remains visible only to that session, and once a
+    memory is the user's, a project's version only to that project. Without a session, all versions are visible."""
     if session_id is not None and now == "user" and version.scope != "user" and project_id != source_project:
         return False
     return is_visible(version, session_id)
 
 
 def differences(before: MemoryVersion, after: MemoryVersion) -> tuple[str, ...]:
-    """The fields in which two versions differ. Forgetting and restoring count as a difference in `status`."""
+    """The fields in which two versions differ. Forgetting and restoring change `status`."""
 
     def value_of(version: MemoryVersion, row: Field) -> Any:
         match row.name:
@@ -83,7 +78,7 @@ def differences(before: MemoryVersion, after: MemoryVersion) -> tuple[str, ...]:
 
 
 def changed(before: MemoryVersion, values: Mapping[str, Any]) -> MemoryVersion:
-    """A memory with some fields replaced. A new kind sets the type, and a new text makes the memory active."""
+    """A new kind sets the type, and a new text makes the memory active."""
     values = dict(values)
     if "related_entities" in values:
         values["related_entities"] = with_subjects(tuple(dict.fromkeys(values["related_entities"])))
@@ -95,12 +90,8 @@ def changed(before: MemoryVersion, values: Mapping[str, Any]) -> MemoryVersion:
 
 
 def updated(before: MemoryVersion, change: UpdateMemory, at: float) -> MemoryVersion:
-    """Apply an update, except for its links. A new text for an open end also sets the due date, if it names a different
-    one from the previous text.
-
-    Raises `InvalidInput` if a passage does not occur exactly once in the text, an object becomes too large, there are
-    too many tags or entities, the scope does not allow the kind, or the validity would end before it begins.
-    """
+    """Apply an update, except for its links. A new text for an open end also sets the due date that it names, if the
+    previous text did not name it. Raises `InvalidInput`."""
     closes = bool(change.done) and kind_of(before) == OPEN_END  # closing may make it a fact
     sets_state = change.due is not None or (change.done is not None and not closes)
     if sets_state and (change.kind or kind_of(before)) != OPEN_END:
@@ -127,7 +118,6 @@ def updated(before: MemoryVersion, change: UpdateMemory, at: float) -> MemoryVer
 
 
 def _values_of(before: MemoryVersion, change: UpdateMemory) -> dict[str, Any]:
-    """The new values of the fields that an update changes. An empty text clears a field that may be unknown."""
     values: dict[str, Any] = dict.fromkeys(change.cleared)
     for each in FIELDS:
         value = getattr(change, each.name, None)
@@ -151,14 +141,13 @@ def _values_of(before: MemoryVersion, change: UpdateMemory) -> dict[str, Any]:
 
 
 def tagged(before: MemoryVersion, change: TagMemory) -> MemoryVersion:
-    """Apply a change to tags. Raises `InvalidInput` if there would be too many."""
     after = changed(before, {"tags": _with_items(before.tags, change.add, change.remove)})
     _check_tags(before, after, "add")
     return after
 
 
 def revised(before: MemoryVersion, edit: ReviseMemory) -> MemoryVersion:
-    """A memory after an edit by a run. Tags beyond the limit are omitted."""
+    """A memory after an edit by a run. Surplus tags are left out."""
     values = {each.name: value for each in FIELDS if (value := getattr(edit, each.name, None)) is not None}
     values["tags"] = tuple(dict.fromkeys((*before.tags, *values["tags"])))[: max(MAX_TAGS, len(before.tags))]
     if edit.forget is not None:
@@ -167,7 +156,6 @@ def revised(before: MemoryVersion, edit: ReviseMemory) -> MemoryVersion:
 
 
 def reverted(before: MemoryVersion, old: MemoryVersion) -> MemoryVersion:
-    """A memory restored to `old`, in its current scope, and not forgotten."""
     values = {each.name: getattr(old, each.name) for each in FIELDS if not each.stays}
     status = old.status if old.scope == before.scope else "active"
     values |= {"kind": kind_of(old), "status": status, "forgotten": False, "forgotten_reason": None}
@@ -178,9 +166,9 @@ def reverted(before: MemoryVersion, old: MemoryVersion) -> MemoryVersion:
 
 
 def undoing(history: Iterable[HistoryEntry]) -> tuple[list[HistoryEntry], set[int]]:
-    """A memory's changes that are in effect, oldest first, and the versions of changes that were undone; automatic
-    changes are in neither. An undo names the version that it went back to. A move between lanes is undone by a second
-    move, and the undo of a memory's creation by a restore."""
+    """A memory's changes that are in effect, oldest first, and the versions of undone changes. An undo names the
+    version that it went back to, but a move between lanes is undone by a second move, and the undo of a memory's
+    creation by a restore."""
     changes: list[HistoryEntry] = []
     undone = set[int]()
     standing_at: dict[int, list[HistoryEntry]] = {}
@@ -203,23 +191,22 @@ def undoing(history: Iterable[HistoryEntry]) -> tuple[list[HistoryEntry], set[in
 
 
 def standing(history: Iterable[HistoryEntry]) -> list[HistoryEntry]:
-    """A memory's changes that were not undone, oldest first."""
     return undoing(history)[0]
 
 
 def taken_back(now: MemoryVersion, before: MemoryVersion | None, reason: str) -> MemoryVersion:
-    """A memory as it was before a change; if the change created it, it is forgotten, with this reason."""
+    """A memory as it was before a change, or forgotten if the change created it."""
     if before is None:
         return msgspec.structs.replace(now, forgotten=True, forgotten_reason=reason)
     return msgspec.structs.replace(before, kind=kind_of(before))
 
 
 SAME_EVENT_S: Final = DAY_S
-"""Two event memories with the same words are about the same event if they are at most this far apart."""
+"""Event memories with the same words are about one event if they are at most this far apart."""
 
 
 def says_the_same(known: MemoryVersion, created_at: float, again: StoreMemory, now: float) -> bool:
-    """True if `again` restates a memory: same text and scope, the memory is still valid, and the times match."""
+    """True if `again` restates a memory that is still valid, with the same text and scope."""
     if known.forgotten or has_ended(known.valid_until, now):
         return False
     for before, after in ((known.valid_from, again.valid_from), (known.valid_until, again.valid_until)):
@@ -234,7 +221,6 @@ def says_the_same(known: MemoryVersion, created_at: float, again: StoreMemory, n
 
 
 def joined(known: MemoryVersion, again: StoreMemory) -> MemoryVersion:
-    """A memory after its text was stored again, with the fields of both merged."""
     values = {
         each.name: each.join(getattr(known, each.name), getattr(again, each.name)) for each in FIELDS if each.join
     }
@@ -244,7 +230,7 @@ def joined(known: MemoryVersion, again: StoreMemory) -> MemoryVersion:
 
 
 def invalidated(before: MemoryVersion, reason: str | None, at: float) -> MemoryVersion:
-    """A memory whose validity ends at `at`. A validity that has already ended, or has yet to begin, is not extended."""
+    """End a memory's validity at `at`, or earlier if it has already ended."""
     ends = at if before.valid_from is None else max(at, before.valid_from)
     if before.valid_until is not None:
         ends = min(ends, before.valid_until)
@@ -253,7 +239,7 @@ def invalidated(before: MemoryVersion, reason: str | None, at: float) -> MemoryV
 
 
 def continuing(newer: MemoryVersion, created_at: float, older: MemoryVersion) -> MemoryVersion:
-    """A memory that replaces another; a fact that moves an open end to a different day becomes the open end itself."""
+    """A fact that moves an open end to a different day becomes the open end itself."""
     if kind_of(older) != OPEN_END or older.done or newer.due is not None or kind_of(newer) not in ("fact", OPEN_END):
         return newer
     due = moved_to(newer.content, created_at, older.due)
@@ -261,12 +247,11 @@ def continuing(newer: MemoryVersion, created_at: float, older: MemoryVersion) ->
 
 
 def kind_of(snapshot: MemoryVersion) -> Kind:
-    """The kind of a memory. In old history entries, which have no kinds, it follows from the type."""
+    """Old history entries have no kinds: theirs follows from the type."""
     return snapshot.kind or kind_of_type(snapshot.type)
 
 
 def check_broader(scope: Scope, target: Scope) -> None:
-    """Raises `InvalidInput` unless the target is broader than the memory's scope."""
     if BREADTH[target] <= BREADTH[scope]:
         broader = f"this memory has the scope {scope}: only the project that it came from, if any, can take it back"
         raise InvalidInput(
@@ -275,7 +260,6 @@ def check_broader(scope: Scope, target: Scope) -> None:
 
 
 def check_remembered(memory_id: str, snapshot: MemoryVersion) -> None:
-    """Raises `InvalidInput` if the memory is forgotten."""
     if snapshot.forgotten:
         raise InvalidInput(f"{memory_id} is forgotten: restore it first", field="memory_id", remedy="restore_memory")
 
@@ -301,7 +285,6 @@ def _with_passage(text: str, change: TextEdit) -> str:
 
 
 AROUND: Final = 40
-"""The number of characters shown on each side of a new passage."""
 
 
 def changed_line(before: str, passage: TextEdit) -> str:
@@ -323,8 +306,7 @@ def _merged(present: dict[str, Any], changes: dict[str, Any], name: str) -> dict
 
 
 def _with_items(present: tuple[Any, ...], add: Iterable[Any], remove: Iterable[str]) -> tuple[Any, ...]:
-    """Tags or entities after a change. Entities are removed by name, or if no name matches, by key. An existing tag
-    that is both added and removed is removed."""
+    """Entities are removed by name, or else by key. An existing tag that is both added and removed is removed."""
     remaining = list(present)
     for name in remove:
         gone = [each for each in present if getattr(each, "name", each) == name]
@@ -337,19 +319,17 @@ def _with_items(present: tuple[Any, ...], add: Iterable[Any], remove: Iterable[s
 
 
 def with_subjects(entities: tuple[EntityRef, ...]) -> tuple[EntityRef, ...]:
-    """A memory's entities, plus those that its relationships mention as subjects."""
     named = {name_key(entity.name) for entity in entities}
     missing = (entity.subject for entity in entities if entity.subject and name_key(entity.subject) not in named)
     return (*entities, *(EntityRef(name, "concept", MENTIONED_WITH) for name in dict.fromkeys(missing)))
 
 
 def spans_of(versions: Iterable[int]) -> str:
-    """Versions in ascending order as readable text: `1 to 4, 7`."""
+    """Ascending versions as text: `1 to 4, 7`."""
     runs = ([each for _, each in run] for _, run in groupby(enumerate(versions), lambda item: item[1] - item[0]))
     return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
 
 
 def texts_of(now: RecordedFields, history: Iterable[HistoryEntry]) -> tuple[str, ...]:
-    """The contents and summaries of all versions of a memory."""
     versions = [*(entry.record for entry in history), now]
     return tuple(dict.fromkeys(text for version in versions for text in (version.content, version.summary) if text))

@@ -22,7 +22,7 @@ SECTION_SHARE: Final = 1 / 4
 """A heading starts a new chunk if the current one is at least this full; shorter sections share a chunk."""
 LONGEST_TITLE: Final = 120
 _CHARACTERS: Final = 8
-"""The maximum number of characters per token, except in runs of whitespace; limits the search for a place to cut."""
+"""The maximum number of characters per token, except in runs of whitespace."""
 
 _NEWLINE: Final = re.compile(r"\r\n?|\n")
 _FRONT_MATTER: Final = re.compile(r"---[ \t]*(?:\r\n?|\n)(?s:.*?)(?:\r\n?|\n)---[ \t]*(?=[\r\n]|\Z)")
@@ -32,10 +32,7 @@ _WORD: Final = re.compile(r"\s+")
 
 
 class Chunk(NamedTuple):
-    """Lines `start_line` to `end_line` (from 1, inclusive) of a text; the first and last may be partial.
-
-    `heading` contains the headings above the chunk, outermost first, as in `Setup > Linux`; it may be empty.
-    """
+    """Lines count from 1 and are inclusive; the first and last may be partial. `heading` is as in `Setup > Linux`."""
 
     start_line: int
     end_line: int
@@ -54,26 +51,22 @@ class Block(NamedTuple):
 
 
 def line_starts(text: str) -> list[int]:
-    """The start of each line of a text, and where a line after the end would start. A line ends at CR, LF or both."""
+    """The start of each line, and of a line after the end. A line ends at CR, LF or both."""
     starts = [0, *(match.end() for match in _NEWLINE.finditer(text))]
     return starts if starts[-1] == len(text) and text else [*starts, len(text)]
 
 
 def headings_of(text: str) -> list[Block]:
-    """The headings of a text in order, except headings in lists, quotations and code."""
     return [block for block in blocks_of(text) if block.level]
 
 
 def chunks_of(
     text: str, tokens: int = 400, overlap: int = 80, *, at_blocks: bool = True, blocks: Sequence[Block] | None = None
 ) -> list[Chunk]:
-    """The chunks of a text in order, each estimated at no more than `tokens`; together they cover all non-blank lines.
-
-    A chunk that continues where the previous chunk was cut repeats up to `overlap` tokens of it: whole lines, or else
-    sentences, or else words. There is no overlap if the chunk begins with a heading, or if its first block would not
-    fit. Without `at_blocks`, headings and blocks are treated as ordinary lines. `blocks` must be given for a text that
-    is not Markdown. `tokens` is at least `LEAST_CHUNK_TOKENS`, and `overlap` at most half of it (as in the settings).
-    """
+    """The chunks of a text in order, each of at most `tokens`; together they cover all non-blank lines. A chunk that
+    continues where the previous one was cut repeats up to `overlap` tokens of it: whole lines, or else sentences, or
+    else words. Without `at_blocks`, headings and blocks are ordinary lines. `blocks` must be given for a text that is
+    not Markdown. `tokens` is at least `LEAST_CHUNK_TOKENS`, and `overlap` at most half of it."""
     starts = line_starts(text)
     if blocks is None:
         blocks = blocks_of(text) if at_blocks else [Block(0, len(starts) - 1)]
@@ -105,16 +98,14 @@ def chunks_of(
 
 
 class _Cutter(NamedTuple):
-    """Cuts a text into pieces that fit into a chunk. `starts` are the text's `line_starts`."""
-
     text: str
     starts: Sequence[int]
     tokens: int
     overlap: int
 
     def pieces(self, first: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """The lines from `first` to `end` in pieces that fit: all lines together, single lines, or parts of a line.
-        Each piece is a range of characters, with its number of tokens."""
+        """The lines in pieces that fit: all together, single lines, or parts of a line. Each is a range of characters
+        with its number of tokens."""
         while first < end and not self._line(first).strip():
             first += 1
         while first < end and not self._line(end - 1).strip():
@@ -134,7 +125,7 @@ class _Cutter(NamedTuple):
         return self.text[self.starts[number] : self.starts[number + 1]]
 
     def _parts(self, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """Parts of a line, with room for the overlap. The parts end after sentences, or else between words."""
+        """Parts of a line, with room for the overlap, cut after sentences or else between words."""
         room = self.tokens - self.overlap
         while start < end:
             window = self.text[start : min(end, start + _CHARACTERS * room)]
@@ -148,8 +139,8 @@ class _Cutter(NamedTuple):
             start += len(part)
 
     def overlap_before(self, start: int, size: int, before: int) -> int:
-        """The beginning of a chunk whose first piece is at `start` and has `size` tokens, moved back for the overlap
-        with the chunk that began at `before`."""
+        """Move a chunk's beginning back from `start` for the overlap. `size` is that of its first piece, and `before`
+        the beginning of the previous chunk."""
         room = min(self.overlap, self.tokens - size)
         low = max(before + 1, start - _CHARACTERS * self.overlap)
         window = self.text[low:start]
@@ -163,15 +154,14 @@ class _Cutter(NamedTuple):
         return start
 
     def _trimmed(self, start: int, end: int) -> tuple[int, int]:
-        """The range without line breaks at either end or spaces at the end. Indentation is significant and stays."""
+        """Strip line breaks at both ends and spaces at the end. Indentation is significant."""
         content = self.text[start:end]
         stop = start + len(content.rstrip())
         return min(stop, end - len(content.lstrip("\r\n"))), stop
 
 
 def shown_chunk(text: str, begin: int) -> str:
-    """A chunk as shown: the headings above it, then its own text, which begins at `begin`. Headings that the chunk
-    begins with are not repeated; front matter is omitted unless there is nothing else."""
+    """A chunk below the headings above it, without front matter. Its own text begins at `begin`."""
     front = _FRONT_MATTER.match(text, begin)
     own = (text[front.end() :].lstrip() if front else "") or text[begin:]
     opening = takewhile(lambda line: _HEADING.match(line) or not line.strip(), own.splitlines())
@@ -190,7 +180,6 @@ def _parser() -> MarkdownIt:
 
 
 def blocks_of(text: str) -> list[Block]:
-    """The outermost blocks of a text in order."""
     starts, front = line_starts(text), _FRONT_MATTER.match(text)
     first = bisect_right(starts, front.end() - 1) if front else 0
     body = text[starts[first] :] if first < len(starts) else ""

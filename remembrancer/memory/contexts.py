@@ -14,16 +14,16 @@ from remembrancer.protocol.reads import ListedMemory, RecalledMemory, Section
 
 STANDING_SHARE: Final = 0.35
 ENDS_SHARE: Final = 0.1
-"""The maximum shares of the budget for standing memories and open ends if not all memories fit."""
+"""The budget's maximum shares for standing memories and open ends, if not all memories fit."""
 LEAST_FOR_ENDS: Final = 80
-"""Tokens reserved for the most urgent open ends, however small the budget is."""
+"""Tokens reserved for the most urgent open ends."""
 AROUND, DATED = 6, 8
-"""The tokens of a line in addition to its text, and of a date in the line."""
+"""A line's tokens in addition to its text, and those of a date."""
 HEADINGS: Final = 50
 INDEX_SHARE, INDEX = 1 / 6, 150
-"""The tokens reserved for the index if not all memories fit."""
+"""The tokens reserved for the index, if not all memories fit."""
 LONGEST_SHARE, LEAST_LONGEST = 1 / 6, 64
-"""The maximum tokens for one memory if not all memories fit."""
+"""The maximum tokens for one memory, if not all fit."""
 CUT: Final = "… (get_memory has the rest)"
 
 M = TypeVar("M", bound=ListedMemory)
@@ -31,8 +31,7 @@ M = TypeVar("M", bound=ListedMemory)
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The chosen memories in order. `left_out`: some were not chosen; `replaced`: memories left out because chosen
-    memories probably replace them."""
+    """`left_out`: some were not chosen. `replaced`: left out because chosen memories probably replace them."""
 
     given: tuple[RecalledMemory, ...]
     left_out: bool
@@ -40,7 +39,6 @@ class Chosen:
 
 
 def section_of(memory: ListedMemory, sections: Sequence[Section]) -> Section | None:
-    """The section of a memory, among the requested sections; None if it is in none of them."""
     places: list[Section] = []
     if memory.is_open:
         places.append("open_ends")
@@ -64,7 +62,6 @@ def in_sections(memories: Iterable[M], sections: Sequence[Section]) -> tuple[M, 
 
 
 def longest_within(tokens: int) -> float:
-    """The maximum tokens for one memory, if not all memories fit into a budget."""
     return max(LEAST_LONGEST, LONGEST_SHARE * tokens)
 
 
@@ -78,16 +75,15 @@ def choose(
     is_part: bool = False,
     longest: float = math.inf,
 ) -> Chosen:
-    """The memories that fit into a budget of tokens, from memories relevant to every task (`standing`), open ends, and
-    the rest, each list best first. `found` are the ids that a search for the task found. `is_part`: other memories
-    exist, too. `longest`: the maximum tokens of one memory, whose text is cut, unless `is_part` limits it."""
+    """Choose the memories that fit into a budget of tokens. Each list is best first; `standing` memories are relevant
+    to every task, and `found` are the ids that a search for the task found. `is_part`: there are more memories. Texts
+    above `longest` tokens are cut."""
     given: dict[str, RecalledMemory] = {}
     room = tokens - HEADINGS - is_part * min(INDEX, INDEX_SHARE * tokens)
     if is_part:
         longest = min(longest_within(tokens), max(0, room - AROUND))
 
     def take(memories: Iterable[RecalledMemory], most: float) -> None:
-        """Take, in order, the memories that fit into the remaining budget and into `most` tokens."""
         nonlocal room
         available = min(room, most)
         for memory in memories:

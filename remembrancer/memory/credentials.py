@@ -30,21 +30,18 @@ NOT_LOOKED_AT: Final = frozenset(
         *("remove", "remove_tags", "remove_entities", "add_links", "remove_links", "root", "mode", "places"),
     }
 )
-"""Arguments that contain no text from the caller, or text to be removed: stored secrets must be removable."""
+"""Arguments without text from the caller, or with text to be removed: stored secrets must be removable."""
 ARGUMENTS: Final = {"add_tags": "tags.add", "add_entities": "related_entities.add"}
-"""The argument names that differ from the change's field names."""
+"""Argument names that differ from the change's fields."""
 MAY_BE_ALLOWED: Final = (StoreMemory, UpdateMemory, ImportMemory)
-"""The changes that can store a credential on request."""
 
 _UNSEEN: Final = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\u2061\u2062\u2063\u2064\ufeff"))
-"""Zero-width characters, which are ignored in a token."""
+"""Zero-width characters, which are ignored."""
 _KEY_BLOCK: Final = "private key"
 _END_OF_KEY: Final = re.compile(r"-----END [A-Za-z0-9 ]{1,140}-----")
 
 
 class Credential(NamedTuple):
-    """Text that looks like a credential: its type, and the range of its secret part."""
-
     sort: str
     start: int
     end: int
@@ -53,13 +50,12 @@ class Credential(NamedTuple):
 _OPTIONS: Final = re2.Options()
 _OPTIONS.log_errors = False
 Check = Callable[[Any], bool]
-"""True if the value in a match of a rule may be a secret."""
 
 
 @dataclass(eq=False)
 class Rule:
-    """A pattern from `credential_rules.txt`. One of its checks must accept the value; without checks, the secret must
-    have at least this entropy and must not be an exception."""
+    """A pattern from `credential_rules.txt`. One of its checks must accept the value. Without checks, the secret must
+    have this entropy and must not be an exception."""
 
     name: str
     regex: str
@@ -68,7 +64,7 @@ class Rule:
     exceptions: list[str]
 
     def find(self, text: str) -> Iterator[Credential]:
-        """This rule's matches in a text without lone surrogates."""
+        """The text must not have lone surrogates."""
         for match in _compiled(self.regex).finditer(text):
             group = match.re.groupindex["value"] if self.checks else _secret_group(match)
             if any(check(match) for check in self.checks) if self.checks else self._is_secret(match.group(group)):
@@ -82,21 +78,18 @@ class Rule:
 
 @cache
 def _compiled(regex: str) -> Any:
-    """An RE2 pattern, compiled on first use: most texts contain only a few rules' keywords."""
+    """Compiled on first use: most texts contain only a few rules' keywords."""
     return re2.compile(regex, _OPTIONS)
 
 
 class RuleFile(NamedTuple):
-    """The rules in `credential_rules.txt`."""
-
     always: list[Rule]
-    """The rules that apply to every text."""
     keyed: list[list[Rule]]
-    """The rules for each keyword; `keywords_in` finds where the keywords occur in a text."""
+    """The rules for each keyword, by the indexes that `keywords_in` returns."""
     keywords_in: Callable[[str], list[int]]
     placeholder: re.Pattern[str]
     never: list[str]
-    """Patterns of values that are never secret, whichever rule matches."""
+    """Patterns of values that are never secret."""
 
 
 @cache
@@ -139,7 +132,7 @@ def _rules() -> RuleFile:
 
 
 def _check_of(shapes: Mapping[str, str], trimmed: str, different: str, entropy: str, wanted: str) -> Check:
-    """A check from a line of `credential_rules.txt` that has these parts; `shapes` maps each shape to its regex."""
+    """A check from a line of `credential_rules.txt`; `shapes` maps each shape to its regex."""
     ends = re.compile("(?!)" if trimmed == "-" else trimmed)
     conditions = [
         (group, re.compile(shapes[shape]), each[0] != "!")
@@ -159,7 +152,6 @@ def _check_of(shapes: Mapping[str, str], trimmed: str, different: str, entropy: 
 
 
 def find_credential(text: str) -> str | None:
-    """The type of the first apparent credential in a text, or None."""
     first = next(credentials_in(text), None)
     return None if first is None else first.sort
 
@@ -193,7 +185,6 @@ def _entropy(text: str) -> float:
 
 
 def _is_login_in_base64(match: Any) -> bool:
-    """True if a value is `name:password` in Base64."""
     value = match.group("value").rstrip("=")
     try:
         text = base64.b64decode(value + "=" * (-len(value) % 4), validate=True).decode("ascii")
@@ -206,8 +197,7 @@ def _is_login_in_base64(match: Any) -> bool:
 
 
 def masked(text: str) -> str:
-    """The text with every credential replaced by its type; the number of lines stays the same. A key block is masked up
-    to its last line, or to the end of the text."""
+    """Replace each credential by its type, keeping the lines; a key block up to its last line, or the end."""
     spans = []
     for credential in credentials_in(text):
         end = credential.end
@@ -224,8 +214,7 @@ def masked(text: str) -> str:
 
 
 def masked_value(value: Any) -> Any:
-    """Applies `masked` to every text in a value. A member's name is checked together with its text, since the name may
-    be a label."""
+    """Mask every text in a value. A member's name may be a label of its text."""
     match value:
         case str():
             return masked(value)
@@ -245,16 +234,11 @@ def _masked_member(name: str, value: Any) -> Any:
 
 LABELLED: Final = (("content", "summary"), ("summary", "content"))
 VALUE_WORDS: Final = 3
-"""A text with more words than "it is frosch2217" is not treated as a value whose label is the other text."""
+"""A longer text than "it is frosch2217" is not treated as a value with the other text as its label."""
 
 
 def refuse_credentials(change: Change) -> None:
-    """Refuse a change if one of its texts seems to contain a credential. A content and its summary may be a label and
-    its value.
-
-    Raises:
-        InvalidInput: the message names the field and the type and gives advice.
-    """
+    """Raises `InvalidInput` for an apparent credential. A content and its summary may be a label and its value."""
     texts = list(_texts_of(change))
     given = {field: text.rstrip(".: ") for field, text in texts}
     for field, label in LABELLED:
@@ -274,7 +258,6 @@ def refuse_credentials(change: Change) -> None:
 
 
 def _texts_of(change: Change) -> Iterator[tuple[str, str]]:
-    """The texts that a change would store, each with its field."""
     records: list[Any] = [change]
     if isinstance(change, ImportMemory):
         records = [change.memory, *(entry.record for entry in change.memory.history)]
@@ -286,7 +269,7 @@ def _texts_of(change: Change) -> Iterator[tuple[str, str]]:
 
 
 def _texts(value: Any, field: str) -> Iterator[tuple[str, str]]:
-    """The texts in a value. In metadata, each key is checked with its value, since it may label it (`password`)."""
+    """The texts in a value. In metadata, a key may label its value (`password`)."""
     match value:
         case str():
             yield field, value

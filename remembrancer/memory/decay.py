@@ -19,8 +19,8 @@ STALE_BELOW_ACCESSES: Final = 3
 
 
 class Fading(NamedTuple):
-    """How a scope's memories decay. Each access lengthens the half-life by the fraction `access_gain`. A memory is
-    archived if it is weaker, older and less used than the last three fields specify."""
+    """A scope's decay. Each access lengthens the half-life by the fraction `access_gain`. A memory is archived if it is
+    weaker, older and less used than the last three fields."""
 
     half_life_s: float
     access_gain: float
@@ -34,19 +34,17 @@ FADING: Final[Mapping[Scope, Fading]] = {
     "user": Fading(30 * DAY_S, 0.2, 0.02, 90 * DAY_S, 2),
 }
 DELETE_AFTER_S: Final = 90 * DAY_S
-"""A project's archived memory that has not changed for longer than this is forgotten; it can be restored."""
+"""A project's archived memory that has not changed for longer is forgotten, and can be restored."""
 
 
 def accessed_at(memory: ListedMemory | PortableMemory) -> float:
-    """The time of the last access, or else of creation."""
     return max(memory.created_at, memory.last_accessed_at or 0.0)
 
 
 def strength_of(memory: ListedMemory | PortableMemory, now: float) -> float:
-    """`importance * confidence * 0.5 ** (time since the last access / half-life)`, to three digits.
+    """`importance * confidence * 0.5 ** (time since the last access / half-life)`, to three digits, in [0, 1].
 
-    In [0, 1] for importance and confidence in [0, 1]. A session's memories do not decay, nor does an open end while it
-    is open. A last access in the future counts as now.
+    A session's memories do not decay, nor does an open end while it is open. A last access in the future counts as now.
     """
     strength = memory.importance * memory.confidence
     if (fading := FADING.get(memory.scope)) and not memory.is_open:
@@ -56,20 +54,16 @@ def strength_of(memory: ListedMemory | PortableMemory, now: float) -> float:
 
 
 def is_stale(memory: ListedMemory | PortableMemory, now: float) -> bool:
-    """True if an active memory other than an open end was accessed fewer than three times, and not in the last 30
-    days."""
     is_unused = accessed_at(memory) < now - STALE_AFTER_S and memory.access_count < STALE_BELOW_ACCESSES
     return memory.status == "active" and not memory.is_open and is_unused
 
 
 def is_event(memory: Material) -> bool:
-    """True if a memory is about an event, and so fades. Lasting facts do not fade, nor does the fix for an error, which
-    may recur."""
+    """Only events fade. Lasting facts do not, nor does the fix for an error, which may recur."""
     return memory.type == "episodic" and memory.kind != "error_fix"
 
 
 def should_archive(memory: Material, now: float) -> bool:
-    """True if an active memory of a project or the user is about events, and is weak enough to be archived."""
     rule = FADING.get(memory.scope)
     if rule is None or memory.status != "active" or not (is_event(memory) or memory.is_summary):
         return False
@@ -81,8 +75,7 @@ def should_archive(memory: Material, now: float) -> bool:
 
 
 def should_delete(memory: Material, now: float) -> bool:
-    """True if a project's memory has been archived and unchanged long enough to be forgotten (reversibly). The user's
-    memories are never forgotten automatically."""
+    """The user's memories are never forgotten automatically."""
     if memory.scope != "project" or memory.status != "archived" or not is_event(memory):
         return False
     return max(memory.archived_at or 0.0, memory.updated_at) < now - DELETE_AFTER_S
@@ -93,7 +86,7 @@ def has_ended(valid_until: float | None, now: float) -> bool:
 
 
 RECENCY_HALF_LIFE_S: Final = 30 * DAY_S
-"""The half-life of the user scope. The shorter half-life of projects affects archiving, but not ranking."""
+"""The user scope's. Projects' shorter half-life affects archiving, but not ranking."""
 
 
 def recency(happened_at: float, now: float) -> float:

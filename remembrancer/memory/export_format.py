@@ -23,7 +23,7 @@ MAX_LINE_BYTES: Final = 48 * 1024 * 1024
 
 
 class Header(msgspec.Struct, frozen=True):
-    """The first line. `exported_at` is in seconds since the epoch."""
+    """`exported_at` is in seconds since the epoch."""
 
     format: str
     version: int
@@ -32,22 +32,19 @@ class Header(msgspec.Struct, frozen=True):
 
 
 class ProjectLine(msgspec.Struct, frozen=True, tag="project", tag_field="line", forbid_unknown_fields=True):
-    """A project whose memories follow."""
-
     id: str
     path: str
 
 
 class MemoryLine(msgspec.Struct, frozen=True, tag="memory", tag_field="line", forbid_unknown_fields=True):
-    """A complete memory. `project` is None for the user's memories."""
+    """`project` is None for the user's memories."""
 
     memory: PortableMemory
     project: str | None = None
 
 
 class EndLine(msgspec.Struct, frozen=True, tag="end", tag_field="line", forbid_unknown_fields=True):
-    """The last line, with the number of lines of each kind. Release 0.2.0 wrote lines for sessions, and requires their
-    number."""
+    """The numbers of lines. Release 0.2.0 wrote lines for sessions, and requires their number."""
 
     projects: int
     memories: int
@@ -60,18 +57,15 @@ _header_decoder: Final = msgspec.json.Decoder(Header)
 
 
 def encode_header(now: float) -> bytes:
-    """The first line of an export made at `now` (seconds since the epoch)."""
     return encode_line(Header(FORMAT, FORMAT_VERSION, __version__, now))
 
 
 def encode_line(line: Line | Header) -> bytes:
-    """A line with its line break."""
     return _encoder.encode(line) + b"\n"
 
 
 def decode_header(line: bytes) -> Header:
-    """Decode the first line. Raises `SchemaTooNew` if a newer release wrote it, and `FileUnusable` if it is not an
-    export."""
+    """Raises `SchemaTooNew` if a newer release wrote it, and `FileUnusable` if it is not an export."""
     try:
         header = _header_decoder.decode(line.removeprefix(BOM_UTF8))  # some editors add a byte order mark
     except UNDECODABLE as error:
@@ -90,8 +84,7 @@ def decode_header(line: bytes) -> Header:
 
 
 def decode_line(line: bytes) -> Line | None:
-    """Decode a line; None for a `session` line from an older release. Raises `InvalidInput` if it is invalid; the
-    message says where."""
+    """None for a `session` line from an older release. Raises `InvalidInput`."""
     if len(line) > MAX_LINE_BYTES:
         raise InvalidInput(f"a line may have at most {MAX_LINE_BYTES} bytes")
     try:
@@ -115,7 +108,7 @@ def decode_line(line: bytes) -> Line | None:
 
 
 def _unknown_fields(raw: Any, value: Any, at: str) -> Iterator[str]:
-    """The fields in the JSON that are missing in its struct and would be silently lost."""
+    """Fields in the JSON that its struct would silently lose."""
     if isinstance(value, msgspec.Struct):
         names = dict(zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True))
         for name, each in raw.items():

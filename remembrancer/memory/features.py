@@ -22,37 +22,36 @@ Column = NDArray[np.float64]
 """One number for each candidate."""
 
 COSINE_FLOOR: Final = 0.1
-"""The cosine of two unrelated texts under the default model."""
+"""The default model's cosine of two unrelated texts."""
 ANSWERING_COSINE: Final = 0.32
-"""The cosine of a possible answer: if the best cosine is lower, it does not count as a perfect match."""
+"""The cosine of a possible answer. A lower best cosine does not count as a perfect match."""
 SAME_SUBJECT_COSINE: Final = 0.5
-"""The further two facts' cosine is above this, the more likely they are about the same subject."""
+"""Above this, two facts are increasingly likely to be about the same subject."""
 LAST_S: Final = 10 * DAY_S
-"""The half-life for memories that a message may refer back to."""
+"""The half-life of memories that a message may continue."""
 COMMON: Final = 2_000
-"""A word in more memories than this is weighted as if it were in exactly this many."""
+"""A word in more memories is weighted as if it were in this many."""
 STANDINGS: Final[Mapping[Status, float]] = {"active": 0.0, "consolidated": 0.1, "promoted": 0.4, "archived": 0.5}
 EXPIRED: Final = 1.0
-"""The standing of a fact that is no longer valid, or was superseded."""
+"""The standing of a fact that is no longer valid."""
 RULES: Final[frozenset[Kind]] = frozenset({"convention", "preference", "procedure"})
-"""The kinds of memories that apply to many tasks without sharing words with them."""
+"""Kinds that apply to many tasks without sharing words with them."""
 OF_A_RULE: Final = -0.25
-"""The difference in standing between valid rules that contain none and all of the query's words."""
+"""The difference in standing between valid rules with none and all of the query's words."""
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """The candidates of one query: row i of each column is about candidate i. NaN means unknown or absent; only cosines
-    and values from the context may be NaN."""
+    """The candidates of one query, one per row. NaN means unknown; only cosines and values from the context may be
+    NaN."""
 
     cosine: Column
     """The cosine between the best passage and the query."""
     opening: Column
     """The cosine of the first passage, for texts with several."""
     bm25: Column
-    """Comparable between files; 0 for a memory without any of the query's words."""
+    """Comparable between files; 0 without any of the query's words."""
     coverage: Column
-    """The share of the query's words in the memory, weighted by rarity."""
     context_cosine: Column
     """The mean cosine of a turn and its neighbouring turns."""
     context_coverage: Column
@@ -60,16 +59,14 @@ class Candidates:
     names_missed: Column
     """The share of the query's names with digits that the memory lacks."""
     nearness: Column
-    """The proximity of the memory's time to a time named in the query; 1 if within it."""
+    """The proximity to a time named in the query; 1 if within it."""
     happened_at: Column
     importance: Column
     standing: Column
-    """0 for a valid memory, less for a rule, and up to `EXPIRED` for an invalid memory."""
     is_fact: Column
-    """1 for a memory that is true until a later memory replaces it: a fact or a decision, but not an event."""
+    """1 for a fact or decision, which is true until a later memory replaces it."""
     by_assistant: Column
     graph: Column
-    """PageRank around the best candidates, or the proximity to the entities in the query, in [0, 1]."""
     likeness: Column = field(default_factory=lambda: np.zeros((0, 0)))
     """The cosines between the candidates, (n, n); empty if unknown."""
 
@@ -78,23 +75,20 @@ class Candidates:
 
     @cached_property
     def meaning(self) -> Column:
-        """The cosine of the best passage, scaled."""
         return scaled(self.cosine, COSINE_FLOOR, ANSWERING_COSINE)
 
 
 class QueryProperties(NamedTuple):
-    """The properties of a query that the features need. `asked_at` is in seconds since the epoch."""
+    """`asked_at` is in seconds since the epoch."""
 
     asked_at: float
     is_message: bool = False
-    """True if the query is a message that continues a conversation, not a question."""
+    """True if the query continues a conversation."""
     of_the_user: bool = False
-    """True if users ask about themselves, not about something that they were told."""
+    """True if users ask about themselves."""
 
 
 class Feature(NamedTuple):
-    """One feature. `column` computes its values; `why` says what it is for."""
-
     name: str
     column: Callable[[Candidates, QueryProperties], Column]
     why: str
@@ -106,11 +100,7 @@ def standing(status: Status, valid_until: float | None, now: float) -> float:
 
 
 def rarity(frequencies: Sequence[int], memories: int) -> list[float]:
-    """The weight of each word in a query, given the number of memories that contain it (up to `COMMON`) and of all
-    memories.
-
-    A word that occurs in no memory counts as the rarest: the thing that it asks for is not stored.
-    """
+    """The weight of each word. One that occurs in no memory counts as the rarest: what it asks for is not stored."""
     return [math.log(1.0 + memories / min(max(each, 0.5), COMMON)) for each in frequencies]
 
 
@@ -121,13 +111,11 @@ def coverage(matched: NDArray[np.bool_], weights: Column) -> Column:
 
 
 def _filled(values: Column, missing: float) -> Column:
-    """The values, with `missing` in place of unknown values."""
     return np.where(np.isnan(values), missing, values)
 
 
 def scaled(values: Column, floor: float, least: float = 0.0) -> Column:
-    """The values scaled so that `floor` becomes 0 and the best value (or `least`, if greater) becomes 1; 0 where
-    unknown."""
+    """Scale values so that `floor` becomes 0 and the best value (or `least`, if greater) becomes 1; 0 where unknown."""
     known = _filled(values, floor)
     best = max(least, float(known.max(initial=floor)))
     if best <= floor:
@@ -140,8 +128,7 @@ def _opening(of: Candidates, _: QueryProperties) -> Column:
 
 
 def _bm25(of: Candidates, _: QueryProperties) -> Column:
-    """BM25 relative to the best candidate, times the best coverage: if the query is in another language, even the best
-    match may be poor."""
+    """Multiplied by the best coverage: if the query is in another language, even the best match may be poor."""
     return scaled(of.bm25, 0.0) * float(of.coverage.max(initial=0.0))
 
 
@@ -190,7 +177,7 @@ def _outdated(of: Candidates, _: QueryProperties) -> Column:
 
 
 def _joined(of: Candidates, _: QueryProperties) -> Column:
-    """PageRank around the best candidates, reduced for memories that match the query themselves."""
+    """Reduced for memories that match the query themselves."""
     own = of.coverage + of.meaning / 2
     return np.asarray(of.graph * np.clip(1.0 - own, 0.0, 1.0))
 
@@ -219,5 +206,4 @@ NAMES: Final = tuple(each.name for each in FEATURES)
 
 
 def table(of: Candidates, query: QueryProperties) -> Column:
-    """All features of all candidates: (candidates, features)."""
     return np.stack([each.column(of, query) for each in FEATURES], axis=1) if len(of) else np.zeros((0, len(FEATURES)))

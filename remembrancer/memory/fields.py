@@ -32,7 +32,7 @@ from remembrancer.protocol.writes import EntityRef, PortableMemory, RecordedFiel
 Sort = Literal[
     "content", "word", "share", "tags", "object", "entities", "source", "line", "name", "session", "time", "flag"
 ]
-"""The type of a value. A `word` comes from a fixed set, a `share` is in [0, 1], a `line` is a short text."""
+"""A `word` comes from a fixed set, a `share` is in [0, 1], a `line` is a short text."""
 Join = Callable[[Any, Any], Any]
 """Merges a field's value with the value given when the same text is stored again."""
 
@@ -48,7 +48,6 @@ def _last(known: Any, again: Any) -> Any:
 
 
 def _union(most: int) -> Join:
-    """All items of both, up to the limit for a memory."""
     return lambda known, again: tuple(dict.fromkeys((*known, *again)))[: max(most, len(known))]
 
 
@@ -57,12 +56,9 @@ def _fitting(both: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
 
 
 class Field(NamedTuple):
-    """A field of a memory.
-
-    `longest` is in characters. Without a `join`, storing the text again leaves the field as it is. A `clearable` field
-    can be reset to unknown. Fields that `stay` are not restored with an earlier version. A `detail` is shown unless it
-    is empty.
-    """
+    """`longest` is in characters. Without a `join`, storing the text again leaves the field as it is. A `clearable`
+    field can be reset to unknown. Fields that `stay` are not restored with an earlier version. A `detail` is shown
+    unless it is empty."""
 
     name: str
     sort: Sort
@@ -106,7 +102,6 @@ FIELDS: Final = (
 """In the order in which answers list changed fields."""
 DETAILS: Final = tuple(field.name for field in FIELDS if field.is_detail)
 SEARCHED: Final = tuple(field.name for field in FIELDS if field.is_searched)
-"""The fields whose words are searched."""
 
 
 class DetailsRead(TypedDict, total=False):
@@ -121,11 +116,7 @@ class DetailsRead(TypedDict, total=False):
 
 
 def check_memory(memory: PortableMemory, content_limit_bytes: int) -> None:
-    """Refuse an imported memory if no tool would have stored it, or one of its versions, in this form.
-
-    Raises:
-        InvalidInput: the message names the field and the limit.
-    """
+    """Raises `InvalidInput` if no tool would have stored an imported memory, or one of its versions, in this form."""
     if not 1 <= memory.version <= MAX_EXACT or not 0 <= memory.access_count <= MAX_EXACT:
         raise InvalidInput("version must be 1 or more, and access_count 0 or more, and both at most 2**53")
     _check_fields(memory, content_limit_bytes)
@@ -163,7 +154,7 @@ def _check_fields(memory: RecordedFields, content_limit_bytes: int) -> None:
 
 
 def clean_tags(tags: Sequence[str], *, field: str = "tags") -> tuple[str, ...]:
-    """Validated tags without duplicates or a leading #, in the given order. Raises the same errors as `clean_names`."""
+    """Validated tags without duplicates or a leading #. Raises `InvalidInput`."""
     return clean_names([tag.lstrip("# ") for tag in tags], field=field, most=MAX_TAGS, longest=MAX_TAG)
 
 
@@ -174,8 +165,7 @@ def tags_named(tags: Sequence[str], *, field: str = "tags") -> tuple[str, ...]:
 
 
 def clean_names(names: Sequence[str], *, field: str, most: int, longest: int) -> tuple[str, ...]:
-    """Names without duplicates, in the given order. Raises `InvalidInput` if there are too many, or if one is
-    invalid."""
+    """Names without duplicates. Raises `InvalidInput`."""
     check_count(names, field=field, most=most)
     return tuple(
         dict.fromkeys(clean_name(name, field=f"{field}[{place}]", longest=longest) for place, name in enumerate(names))
@@ -183,11 +173,7 @@ def clean_names(names: Sequence[str], *, field: str, most: int, longest: int) ->
 
 
 def clean_entities(entities: Sequence[EntityRef], *, field: str) -> tuple[EntityRef, ...]:
-    """Validated entities without duplicates, in the given order.
-
-    Raises:
-        InvalidInput: there are too many entities, or one of the names is invalid.
-    """
+    """Entities without duplicates. Raises `InvalidInput`."""
     check_count(entities, field=field, most=MAX_ENTITIES)
     cleaned: dict[EntityRef, None] = {}
     for place, entity in enumerate(entities):
@@ -201,7 +187,6 @@ def clean_entities(entities: Sequence[EntityRef], *, field: str) -> tuple[Entity
 
 
 def clean_source(source: SourceRef, *, field: str) -> SourceRef:
-    """A validated source. Raises `InvalidInput` for a name that is not allowed."""
     names = {
         name: clean_name(text, field=f"{field}.{name}", longest=longest)
         for name, longest in (("tool", MAX_NAME), ("file", MAX_PATH), ("label", MAX_NAME))
@@ -211,8 +196,7 @@ def clean_source(source: SourceRef, *, field: str) -> SourceRef:
 
 
 def clean_line(text: str, *, field: str, longest: int) -> str:
-    """A short text without surrounding whitespace. Raises `InvalidInput` if it has more than `longest` characters, or
-    if `check_text` refuses it."""
+    """A stripped text of at most `longest` characters. Raises `InvalidInput`."""
     check_text(text, field=field, longest_bytes=4 * longest)
     if len(text) > longest:
         raise InvalidInput(f"{field} may have at most {longest} characters, but has {len(text)}", field=field)
@@ -242,5 +226,4 @@ RULES: Final[dict[Sort, Rule]] = {
     "name": _clean_named,
     "time": lambda value, row: check_time(value, row.name),
 }
-"""For each type, the function that cleans a given value or checks an imported one. Each raises `InvalidInput` for
-values that the type alone would allow."""
+"""Functions that clean given values and check imported ones. Each raises `InvalidInput`."""

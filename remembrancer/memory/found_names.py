@@ -15,20 +15,17 @@ from remembrancer.memory.names import TICKET, name_key
 from remembrancer.memory.stop_words import language_of, stop_words_of
 
 READ: Final = 8000
-"""The number of characters read from a text: a longer text is a document, which mentions everything."""
+"""The characters read from a text: a longer text is a document, which mentions everything."""
 MOST_NAMES: Final = 24
 LONGEST_NAME: Final = 80
 SHORTEST: Final = 3
 SHORTEST_CAMEL: Final = 5
 """Shorter words are units: kWh, GHz, MiB."""
 CERTAIN, POSSIBLE, FIRST = 1, 0, -1
-"""The certainty of a name recognized by its form, of another capitalized word, and of a word that only begins a
-sentence."""
+"""Recognized by its form; another capitalized word; a word that only begins a sentence."""
 
 
 class FoundName(NamedTuple):
-    """A name as written, the type of its entity, and its certainty."""
-
     name: str
     type: str
     certainty: int
@@ -39,12 +36,11 @@ _EXTENSIONS: Final = (
     "|jl|js|json|jsonl|jsx|kt|less|lock|log|lua|md|mjs|ml|parquet|php|pl|proto|ps1|py|pyi|r|rb|rs|rst|scala|scss|service|sh"
     "|sql|sqlite|svelte|swift|tex|tf|toml|ts|tsx|txt|vue|wgsl|xml|yaml|yml|zig|zsh"
 )
-"""The extensions of files."""
 _CODE: Final = re.compile(r"`([^`\s]{2,80})`")
 _IN_CODE: Final = re.compile(r"@?[\w.~/](?:[\w./@-]|::)*[^\W_](?:\(\))?")
-"""A code span that is a name, rather than an expression or a flag."""
+"""A name, rather than an expression or a flag."""
 _PLAIN: Final = re.compile(r"[a-z]+")
-"""A command or a column, but also an everyday word: possible but not certain."""
+"""A command or a column, but also an everyday word."""
 _CERTAIN: Final = re.compile(
     rf"""(?<![\w/.@-])(?:
       (?P<ticket>{TICKET})
@@ -60,39 +56,36 @@ _CERTAIN: Final = re.compile(
 )
 _URL: Final = re.compile(r"\b[a-z][a-z0-9+.-]{0,40}://\S+|(?<!\S)\S+@\S+")
 _ENDLESS: Final = re.compile(r"(?<![\w/.@-])[\w/.@-]{400,}")
-"""Data rather than a word: the patterns would take quadratic time, during which no other thread runs."""
+"""Data, on which the patterns would take quadratic time."""
 _QUOTED: Final = re.compile(r"[\"“«]\s?((?:[A-Z][\w'’-]+)(?: [A-Z][\w'’-]+){1,3})\s?[\"”»]")
 _SENTENCE: Final = re.compile(r"(?<=[.!?:;|…])\s+|\n+|(?<=[\"“«])|\s[-–—]\s")
 _CAPITALISED: Final = re.compile(r"(?<![\w'’/.@-])[A-Z][a-zà-öø-ÿ]{2,}(?:[ -][A-Z][a-zà-öø-ÿ]{2,}){0,2}(?![\w/@])")
 _OPENING: Final = re.compile(rf"[\s\W\d]*({_CAPITALISED.pattern})")
 _HEADINGS: Final = re.compile(r"\A[^\n:]{1,200} > [^\n:]{1,200}:\s")
-"""The headings before the text of an imported section: subjects, not names."""
+"""The headings above an imported section: subjects, not names."""
 _LEADING: Final = re.compile(r"^[\s\W\d]*[\w'’-]+")
-"""The first word of a sentence, including a bullet or number before it."""
+"""The first word of a sentence, with any bullet or number before it."""
 _TITLE: Final = r"\b(Frau|Herr|Mrs?|Ms|Miss|Dr|Prof)\.? (?=[A-Z])"
 _PERSON: Final = re.compile(
     rf"^[\s\W\d]*(?={_TITLE}|"
     r"(?!\w+ing )[A-Z][\w’'-]+ [A-Z][\w’'-]+ (?:is|was|has|had|will|can|owns|runs|leads|knows|likes"
     r"|prefers|wants|works|maintains|reviews|handles|said|says|wrote|joined|left|moved|asked|approves|decides|lives|does)\b)"
 )
-"""The text before a title, or before two capitalized words followed by a verb: a name that begins a sentence."""
+"""The text before a title, or before two capitalized words and a verb: a name that begins a sentence."""
 _DESCRIBED: Final = re.compile(r"\W*((?:[\w./-]+ ){0,3}[\w./-]+?)\s*(?::|\(|,| - | – | — | is | are | was | means )")
-"""The beginning of a description of an entity: its name."""
 NO_NAMES: Final = word_lists("found_names")["no_names"]
-"""Capitalized words that do not name anything in a project, and code literals."""
+"""Capitalized words that name nothing in a project, and code literals."""
 
 
 def is_proper(name: str, kind: str) -> bool:
-    """True for the name of a person, a product or a place (Valkey, Anna Lindqvist) and for anything with an explicit
-    type; False for identifiers, tickets and files, which only look like names."""
+    """True for the names of people, products and places, and with an explicit type, but not for identifiers."""
     words = re.split(r"[ -]", name)
     looks_proper = all(word[:1].isupper() and re.sub("['’]", "", word).isalpha() for word in words)
     return kind not in ("custom", "file", "function") or looks_proper
 
 
 def found_names(text: str, *, is_entity: bool = False) -> tuple[FoundName, ...]:
-    """The names in a text, one for each key, certain names first. `is_entity`: the text describes an entity and begins
-    with its name."""
+    """The names in a text, certain ones first. `is_entity`: the text describes an entity and begins with its name."""
     read = _ENDLESS.sub(" ", _URL.sub(" ", _HEADINGS.sub("", text[:READ])))
     described = _DESCRIBED.match(read) if is_entity else None
     own_name = [] if described is None else [FoundName(described[1], "custom", CERTAIN)]
@@ -129,7 +122,7 @@ def _type_of(name: str) -> str:
 
 
 def _by_capitals(text: str) -> Iterator[FoundName]:
-    """Capitalized words that do not also occur in the text in lower case; words that begin a sentence come last, unless
+    """Capitalized words that the text does not also have in lower case. Words that begin a sentence come last, unless
     their form shows that they are a person's name."""
     if language_of(text[:300]) == "de":  # German capitalizes all nouns
         return

@@ -9,11 +9,10 @@ from typing import Any
 
 @cache
 def word_lists(module: str) -> Mapping[str, frozenset[str]]:
-    """The word lists of one table of the file, by name, in order. Raises `KeyError` if there is no such table."""
     return {name: frozenset(words.split()) for name, words in toml_file("lexicon.toml")[module].items()}
 
 
 @cache
 def toml_file(path: str) -> dict[str, Any]:
-    """A TOML file in this package, given its path in the package."""
+    """`path` is relative to this package."""
     return tomllib.loads(files(__package__).joinpath(path).read_text("utf-8"))

@@ -8,10 +8,9 @@ from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.writes import ShownFields
 
 MAX_ANSWER_BYTES: Final = 1_000_000
-"""The maximum size of an answer to a client in bytes, so that many large answers at once do not delay others. A single
-memory is always returned in full."""
+"""Larger answers would delay others. A single memory is always returned in full."""
 LISTED_BYTES: Final = MAX_ANSWER_BYTES * 4 // 5
-"""The maximum size of the memories on one page; the rest of an answer is for its other fields."""
+"""The maximum size of the memories on one page."""
 MAX_QUERY_BYTES: Final = 16_384
 MAX_TAGS: Final = 100
 MAX_TAG: Final = 100
@@ -23,16 +22,14 @@ MAX_PATH: Final = 4096
 MAX_SUMMARY: Final = 2000
 MAX_REASON: Final = 2000
 MAX_KEPT_LINKS: Final = 10_000
-"""The maximum number of links of an imported memory, including near-duplicates."""
 EARLIEST_S: Final = datetime.min.replace(tzinfo=UTC).timestamp()
 LATEST_S: Final = datetime.max.replace(tzinfo=UTC, microsecond=0).timestamp()
-"""The first and the last second of the calendar, in seconds since the epoch."""
 
 Shown = TypeVar("Shown", bound=ShownFields)
 
 
 def first_that_fit(memories: Iterable[Shown]) -> tuple[tuple[Shown, ...], bool]:
-    """The first memories of a list that fit into an answer (at least one), and True if others are left."""
+    """The first memories that fit into an answer (at least one), and True if others are left."""
     page: list[Shown] = []
     room = LISTED_BYTES
     for memory in memories:
@@ -44,12 +41,11 @@ def first_that_fit(memories: Iterable[Shown]) -> tuple[tuple[Shown, ...], bool]:
 
 
 def moment(seconds: float) -> datetime:
-    """A time (seconds since the epoch) in UTC. Times outside the calendar become its first or last second."""
+    """Times outside the calendar become its first or last second."""
     return datetime.fromtimestamp(min(max(seconds, EARLIEST_S), LATEST_S) if seconds == seconds else 0.0, UTC)
 
 
 def check_count(items: Sequence[object], *, field: str, most: int) -> None:
-    """Raises `InvalidInput` if a list has too many items."""
     if len(items) > most:
         raise InvalidInput(f"{field} may have at most {most} items, but has {len(items)}", field=field)
 

@@ -25,37 +25,34 @@ from remembrancer.protocol.writes import PortableMemory, Scope, SourceRef
 
 DETAILS: Final = "details.jsonl"
 _UNREAD: Final = ("history", "promotion_chain", "accessed_in")
-"""The fields that are stored in `DETAILS`."""
+"""Stored in `DETAILS`."""
 _MARK: Final = re.compile(r"^<!-- memory (\{.*) -->\n", re.MULTILINE)
 _LIKE_MARK: Final = re.compile(r"^<(\\*!-- memory \{)", re.MULTILINE)
 _ESCAPED: Final = re.compile(r"^<\\(\\*!-- memory \{)", re.MULTILINE)
-"""Lines in a memory's content that look like a mark get an extra backslash in the file."""
+"""Lines in a content that look like a mark get an extra backslash."""
 _FRONT: Final = re.compile(r"---\n(.*?\n)---\n(.*)", re.DOTALL)
 _LINK: Final = re.compile(r"\s*[-*] \[[^\]]*\]\([^):]*\.md\)")
-"""A list item that links to another note."""
 _TICKED: Final = re.compile(r"^[ \t]*[-*] \[[xX]\] .*\n?", re.MULTILINE)
-"""A completed item in a task list."""
 _DAY: Final = rf"(\d{{4}}-\d\d-\d\d|{CALENDAR_DAY},? \d{{4}}|(?=\w* ?(?-i:[A-Z]))(?!\D+ \d+ \w){CALENDAR_DAY})"
 _DATED: Final = re.compile(rf"\W*{_DAY}(?!\d)|.*\({_DAY}\)\W*$", re.IGNORECASE)
-"""A date at the start of a text ("May 10 servers" is not a date), or in brackets at the end of a line."""
+"""A date at the start of a text ("May 10 servers" is not one), or in brackets at the end of a line."""
 _TITLE_DATED: Final = re.compile(
     rf"{_DATED.pattern}|(?!.*\b(?:deadline|birthday|anniversary)\b)"
     r".*\b(?!(?:since|until|till|to|by|before|after|due|from|starts?|starting|ends?|ending|expires|version|api|born)\b)"
     rf"[^\W_]+[\W_]+{_DAY}\W*$",
     re.IGNORECASE,
 )
-"""A date at the start or end of a title or of a file's name: "Minutes, Tuesday 1 December 2026", "board-2026-12-01"."""
+"""A date at the start or end of a title or file name: "Minutes, Tuesday 1 December 2026", "board-2026-12-01"."""
 _FRONT_DATE: Final = re.compile(r"^date:(.+)", re.MULTILINE | re.IGNORECASE)
 _ITEM: Final = re.compile(r"^[-*] +", re.MULTILINE)
-"""The marker of a top-level item."""
 WORDS_OF_ITEM: Final = 5
-"""The number of words (including the marker) that an item needs to make sense by itself: steps are often shorter."""
+"""The words (with the marker) that an item needs to make sense by itself: steps are often shorter."""
 HALF_YEAR_S: Final = 183 * 86_400.0
 _decode_fields: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def file_of(line: MemoryLine, folder: str) -> tuple[str, str]:
-    """The path of the file for a memory, in the folder of its project, and the text to append to it."""
+    """The path of a memory's file, in its project's folder, and the text to append to it."""
     memory = line.memory
     fields = {name: value for name, value in msgspec.to_builtins(memory).items() if name not in ("content", *_UNREAD)}
     if line.project is not None:
@@ -66,17 +63,13 @@ def file_of(line: MemoryLine, folder: str) -> tuple[str, str]:
 
 
 def details_of(memory: PortableMemory) -> dict[str, Any]:
-    """The fields of a memory that its file does not contain, with the memory's id."""
     fields = msgspec.to_builtins(memory)
     return {"id": memory.id} | {name: fields[name] for name in _UNREAD if name in fields}
 
 
 def read_file(text: str, details: Mapping[str, Mapping[str, Any]]) -> tuple[str, list[MemoryLine]]:
-    """The text of a file before its first exported memory, and the exported memories. `details` has `details_of` by id.
-
-    Raises:
-        InvalidInput: the fields of a memory cannot be read.
-    """
+    """The text before a file's first exported memory, and the exported memories. `details` has `details_of` by id.
+    Raises `InvalidInput`."""
     if not _MARK.search(text):  # a note, or an export that an editor saved with Windows line ends
         text = text.replace("\r\n", "\n")
     notes, *parts = _MARK.split(text)
@@ -94,7 +87,7 @@ def read_file(text: str, details: Mapping[str, Mapping[str, Any]]) -> tuple[str,
 
 
 def _kind_named(title: str) -> Kind | None:
-    """The kind of rule named in a heading: "Decisions (2026)", "Coding conventions", "Rules of the house"."""
+    """The kind of rule that a heading names: "Decisions (2026)", "Coding conventions", "Rules of the house"."""
     subject = re.split(r" (?:of|for|about|in|on) | \(", title.lower())[0]
     kind = KINDS_NAMED.get(subject.rpartition(" ")[2])
     return kind if kind in RULES_OF_WORK else None
@@ -103,16 +96,13 @@ def _kind_named(title: str) -> Kind | None:
 def sections_of(
     path: str, text: str, at: float, scope: Scope, kind_of: Callable[[str, float], Kind]
 ) -> tuple[list[PortableMemory], int]:
-    """The sections of a note as memories, each with its headings, as if stored at `at` (seconds since the epoch).
+    """The sections of a note as memories, as if stored at `at`, and the number of ticked items, which are left out.
 
-    A heading such as "TODO" or "Decision" gives its section a kind. Each item in a list becomes a memory, unless the
-    items are as short as steps and the heading does not name a kind of rule; so does each unticked item in a list of
-    open ends, with any due date that it names; the number of ticked items is also returned. An item or section is dated
-    by the date at its start, or in brackets at its end, or else at either end of a heading above it, in the front
-    matter's `date`, or in the file's name; due dates are relative to that date. The same section of the same file
-    always gives the same memory. Front matter (Claude Code's has a `description`) is skipped, and so are headings
-    without text and lists of links to other notes, such as an index in `MEMORY.md`. An item is stored without the title
-    of the whole file, and without a heading that only names its kind.
+    A heading such as "TODO" or "Decision" gives its section a kind. Each item of a list becomes a memory, unless the
+    items are as short as steps and the heading names no kind of rule; so does each open end, with any due date. The
+    date comes from the start of the item or section, or from brackets at its end, or else from a heading above it, the
+    front matter or the file's name. The same section of the same file always gives the same memory. Front matter,
+    headings without text and lists of links to other notes are skipped.
     """
     front = _FRONT.fullmatch(text)
     body = front[2] if front else text
@@ -172,9 +162,8 @@ def sections_of(
 
 
 def _day_of(text: str, at: float, pattern: re.Pattern[str] = _DATED) -> float | None:
-    """The start of the day on which a text is dated, in seconds since the epoch; None if it has no date, or a date
-    after `at`. Without a year, it is in the year of `at`, or in the previous year if it would otherwise be half a year
-    after `at`."""
+    """The day on which a text is dated, in seconds since the epoch; None if that is after `at`. Without a year, it is
+    the latest such day, or one less than half a year after `at`."""
     with suppress(ValueError):  # no such day
         if dated := pattern.match(text):
             from dateutil.parser import parse  # few texts are dated

@@ -19,26 +19,23 @@ _BLOCK: Final = re.compile(
 )
 _ITEM: Final = re.compile(r"- [0-9A-HJKMNP-TV-Z]{4,26} .")
 _ITEM_DIGEST: Final = 4
-"""The number of characters in an item's digest."""
 ASIDE: Final = " (edited above; change the memory with 'remembrancer edit')"
 MOST_BYTES: Final = 25_000
 MOST_LINES: Final = 200
-"""The maximum number of lines that assistants read from a file with a block."""
 _RESERVED: Final = 5
-"""The number of lines taken by the marks and the blank lines around them."""
+"""Lines for the marks and the blank lines around them."""
 _RESERVED_BYTES: Final = len(_BEGIN.format(items="", at="2026-11-27T12:00:00Z", digest="0" * 12) + _END) + _RESERVED
 
 
 class Kept(NamedTuple):
-    """A block in a file: its text, and the items that people have changed or added since it was written."""
+    """A block, and the items that people have changed or added since it was written."""
 
     text: str
     edits: tuple[str, ...] = ()
 
 
 def size_of(text: str, around: str = "") -> int:
-    """The size in bytes of a file with this block and the text around it. Each line counts as at least `MOST_BYTES /
-    MOST_LINES`."""
+    """The bytes of a file with this block and the text around it; at least `MOST_BYTES / MOST_LINES` per line."""
     lines = len(text.splitlines()) + len(around.splitlines()) + _RESERVED
     in_mark = _ITEM_DIGEST * len(items_in(text))
     own = len(text.encode()) + len(around.encode())
@@ -46,7 +43,6 @@ def size_of(text: str, around: str = "") -> int:
 
 
 def kept_in(content: str) -> Kept | None:
-    """The block in a file; None if the file has none."""
     match = _BLOCK.search(content)
     if match is None:
         return None
@@ -58,8 +54,7 @@ def kept_in(content: str) -> Kept | None:
 
 
 def with_block(content: str, text: str, at: float) -> str:
-    """A file's content with its block replaced by a new block, or with the new block at the end; unchanged if the text
-    is the same. People's edits to the previous block come after the new one."""
+    """Replace or append a file's block. People's edits to the previous block follow the new one."""
     text = f"{text.strip()}\n".replace("<!--", "<\\!--")  # no memory can end the block
     kept = kept_in(content)
     if kept is not None and kept.text == text:
@@ -75,17 +70,16 @@ def with_block(content: str, text: str, at: float) -> str:
 
 
 def without_block(content: str) -> str:
-    """A file's content with the block blanked out, since its memories are found separately."""
+    """Blank out the block, since its memories are found separately."""
     return _BLOCK.sub(lambda found: "\n" * found[0].count("\n"), content)
 
 
 def outside(content: str) -> str:
-    """A file's content without the block and the blank lines around it."""
     return _BLOCK.sub("", content).strip()
 
 
 def items_in(text: str) -> list[str]:
-    """The non-empty lines of a text, each joined with the indented lines that follow it."""
+    """The non-empty lines of a text, each with the indented lines that follow it."""
     items: list[str] = []
     for line in filter(str.strip, text.splitlines()):
         if line.startswith("  ") and items:

@@ -8,21 +8,18 @@ from remembrancer.memory.lexicon import word_lists
 
 _STANDARDS: Final = "|".join(sorted(word_lists("names")["standards"])).upper()
 TICKET: Final = rf"(?!(?:{_STANDARDS})-)[A-Z][A-Z0-9]{{1,9}}-\d{{1,6}}(?![\w-])"
-"""Matches a ticket's id, but not the number of a standard, an algorithm or a notice."""
+"""Matches a ticket's id, but not the number of a standard."""
 _JOINTS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[\W_]+")
-"""The boundaries of words in a name: before capital letters (`AuthService`, `HTTPServer`) and at non-letters."""
+"""Word boundaries: before capitals (`AuthService`, `HTTPServer`) and at non-letters."""
 
 
 def name_key(name: str) -> str:
-    """The key shared by equivalent names: `AuthService`, `auth-service` and `auth service` have the same key.
-
-    A name without letters and digits is its own key.
-    """
+    """`AuthService`, `auth-service` and `auth service` share a key."""
     folded = unicodedata.normalize("NFKC", name).casefold()
     return "".join(filter(str.isalnum, folded)) or folded
 
 
 def name_words(name: str) -> str:
-    """The words of a name for full-text search: the name, and its parts if they differ from it."""
+    """For full-text search: the name, and its parts if they differ from it."""
     parts = " ".join(part for part in _JOINTS.split(name) if part)
     return name if parts == name else f"{name} {parts}"

@@ -12,32 +12,25 @@ from remembrancer.protocol.errors import InvalidInput, NotFound
 
 MAX_NOTE_BYTES: Final = 262_144
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
-"""A larger file is not a note: it is neither indexed nor written."""
+"""A larger file is neither indexed nor written."""
 MAX_LEVEL: Final = 6
-"""The deepest heading level in Markdown."""
 MAX_NAMED: Final = 20
-"""The number of headings that an error message names."""
 MAX_REPLACED: Final = 20_000
-"""The maximum number of characters that one change may remove: the removed text is returned in the answer, so that
-nothing is lost unnoticed."""
+"""The characters that one change may remove: the answer contains them, so that nothing is lost unnoticed."""
 _NOT_IN_NAMES: Final = re.compile(r'[\x00-\x1f\x7f<>:"|?*\\]')
 _ITEM: Final = re.compile(r"\s*(?:[-*+]|\d{1,9}[.)])\s")
 _HEADING: Final = re.compile(r"(#{1,6})(?:[ \t]+|$)(.*?)[ \t#]*$")
 
 
 def directories_of(places: Sequence[str]) -> tuple[str, ...]:
-    """The directories among the note locations (everything except Markdown files), each with one trailing slash."""
+    """The directories among note locations, each with one trailing slash."""
     return tuple(
         f"{PurePosixPath(place)}/" for place in places if place.endswith("/") or not place.lower().endswith(".md")
     )
 
 
 def daily_note(at: float, places: Sequence[str]) -> str:
-    """The daily log for a time (seconds since the epoch) in this machine's time zone, in the first directory.
-
-    Raises:
-        InvalidInput: `places` contains no directory.
-    """
+    """The day's log in the first directory, in local time. Raises `InvalidInput` if there is no directory."""
     directories = directories_of(places)
     if not directories:
         raise InvalidInput(f"path is missing: it must be one of {', '.join(places)}", field="path")
@@ -45,13 +38,8 @@ def daily_note(at: float, places: Sequence[str]) -> str:
 
 
 def clean_note_path(path: str, root: str, places: Sequence[str]) -> str:
-    """Normalize a note's path relative to its workspace, and check it against `places` (files and directories).
-
-    Only checks the text; links are resolved when the file is opened.
-
-    Raises:
-        InvalidInput: it is not the path of a note in those places; the message lists the allowed paths.
-    """
+    """A note's path relative to its workspace. Only checks the text; links are resolved when the file is opened. Raises
+    `InvalidInput`."""
     check_text(path, field="path", longest_bytes=1000)
     inside = f"{path}/".removeprefix(f"{root.rstrip('/')}/") if path.startswith("/") else path
     pure, directories = PurePosixPath(inside), directories_of(places)
@@ -74,8 +62,7 @@ def clean_note_path(path: str, root: str, places: Sequence[str]) -> str:
 
 
 class Edited(NamedTuple):
-    """The result of an edit: the text, the removed text, the number of added lines, and whether it had already been
-    made."""
+    """`lines` is the number of added lines; `was_there`: the text had them already."""
 
     text: str
     replaced: str
@@ -84,16 +71,9 @@ class Edited(NamedTuple):
 
 
 def edited(text: str, content: str, mode: Literal["append", "replace"], heading: str | None) -> Edited:
-    """A note after a change. Only the inserted or replaced text changes, and the blank lines around it.
-
-    Text is appended at the end of the note, or of the text directly under a heading (if missing, the heading is added:
-    at the end of the note, or as the last one under its parent heading). Replacing affects the whole note, or
-    everything under a heading, including its subsections.
-
-    Raises:
-        NotFound: the heading whose text is to be replaced does not exist.
-        InvalidInput: the heading is ambiguous, or more would be removed than an answer can show.
-    """
+    """Change a whole note, or the text under a heading. Appending adds a missing heading; replacing includes
+    subsections. Raises `NotFound` for a missing heading, and `InvalidInput` for an ambiguous one, or if an answer
+    cannot show the removed text."""
     newline = "\r\n" if "\r\n" in text else "\n"
     block = re.sub(r"\r\n?|\n", newline, content.strip("\r\n")).rstrip()
     lines = len(line_starts(block)) - 1
@@ -135,7 +115,7 @@ def edited(text: str, content: str, mode: Literal["append", "replace"], heading:
 
 
 def _joined(before: str, block: str, after: str, newline: str) -> str:
-    """The three parts separated by blank lines; list items are joined without a blank line."""
+    """Separate the parts by blank lines, but not two list items."""
     if before and not before.endswith(("\r", "\n")):
         before += newline
     if before.strip():
@@ -149,13 +129,13 @@ def _joined(before: str, block: str, after: str, newline: str) -> str:
 
 
 def _parse_heading(heading: str) -> tuple[int, str]:
-    """The level (0: unspecified) and the title of a requested heading."""
+    """The level (0: unspecified) and the title."""
     marked = _HEADING.match(heading.strip())
     return (len(marked[1]), marked[2]) if marked else (0, heading.strip())
 
 
 def _find(headings: Sequence[Block], heading: str) -> int | None:
-    """The index of a heading, given its path or the end of its path (such as its title), ignoring case."""
+    """The index of a heading, given its path or the end of its path, ignoring case."""
     level, title = _parse_heading(heading)
     wanted = " ".join(title.split()).casefold()
     if not wanted or "\n" in title or "\r" in title:

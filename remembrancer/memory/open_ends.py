@@ -28,9 +28,8 @@ _NOTHING: Final = re.compile(
     r"(?:nothing|none|n/?a|nichts|rien|nada)(?: (?:else|more|left|mehr))?\s*[.!]?\s*", re.IGNORECASE
 )
 _ITEM: Final = re.compile(r"(?:^|\n)[ \t]*(?:[-*•–]|\(?\d{1,2}[.)])[ \t]+(?:\[ \][ \t]+)?")
-"""The marker of an item at the start of a line, with any unticked box."""
+"""A list marker, with any unticked box."""
 _NUMBER: Final = re.compile(r"(?:^|\s)\(\d{1,2}\)\s")
-"""The marker of an item within a line."""
 _LISTS: Final = word_lists("open_ends")
 _OPEN: Final = _LISTS["open"]
 _AROUND: Final = _LISTS["around"] | _OPEN | EMPTY
@@ -53,11 +52,10 @@ _GERMAN_DUE: Final = re.compile(
     rf"(?:(?P<named>\d{{4}}-\d\d-\d\d|{'|'.join(_ENGLISH)})\b|(?P<month>0?[1-9]|1[0-2])\.)(?P<year> ?\d{{4}}\b)?(?!\d)",
     re.IGNORECASE,
 )
-"""A date after a German or English word for "by". After an English word, a date without a year must end the text or be
-followed by a comma or a lower-case word ("by 24.04." at the end may be a version)."""
+"""A date after a German or English word for "by". "by 24.04." at the end of a text may be a version."""
 _ARTICLES: Final = "the|an?|this|that|these|those|my|our|his|her|their"
 _ONE: Final = re.compile(rf"\w (?:[A-Z]|(?:{_ARTICLES})\b)")
-"""The object of a task to be done once: "Renew the domain", "Talk to Ana", but not "Review pull requests"."""
+"""The object of a task to be done once: "Renew the domain", but not "Review pull requests"."""
 _HOUR: Final = r"(?:\d{1,2}(?:[:.]\d\d)? ?(?:[ap]\.?m\b\.?)?|noon|midnight)"
 WEEKDAY: Final = rf"(?:{'|'.join(WEEKDAYS)})"
 _WEEKDAY_OF_DATE: Final = rf"(?:{WEEKDAY},? (?:the )?(?=\w* ?\d))?"
@@ -98,8 +96,8 @@ _APPOINTMENT: Final = re.compile(
     rf"|about|of|by|to|between|on|is|will|takes|starts|this|next|today|tonight|{WEEKDAY}|(?:has been|was|set|\w+ed))\b",
     re.IGNORECASE,
 )
-"""The beginning of a text about something that may be planned for a weekday: "Ana sends", "my brother will collect",
-"remind me", "the demo is". In the simple present, "on Friday" may be a habit, but "Friday" is not."""
+"""The beginning of a text about something that may be planned: "Ana sends", "my brother will collect", "remind me",
+"the demo is". In the simple present, "on Friday" may be a habit, but "Friday" is not."""
 _COMING: Final = re.compile(
     rf"\b(?:(?:this|coming) (?={WEEKDAY})|{_WEEKDAY_OF_DATE})(?=(?:{_ANY_DATE}|tomorrow|next {WEEKDAY})"
     rf"(?![\w'’]|,? \d{{4}}|(?: to| until| ?[–-]) ?(?:{_MONTH}|\d))"
@@ -113,8 +111,8 @@ _LIMIT: Final = re.compile(
     rf" ?(?:(?:the|on|{WEEKDAY},?) )*$|(?:^(?!.*(?:ed|set|put|brought)\b).*\b|(?<!from )\b\d\d? )to (?:the )?$",
     re.IGNORECASE,
 )
-"""Text before a day on which nothing is said to happen: "since", "until", "and", or a bracket, since the day in
-"We use Postgres (2026-11-30)" dates the text."""
+"""Text before a day on which nothing is said to happen: "since", "until", or a bracket, since the day in "We use
+Postgres (2026-11-30)" dates the text."""
 _STATES: Final = rf"\b(?i:{'|'.join(_LISTS['states'])})\b"
 _PAST: Final = r"(?:\b|^[A-Z](?!\w+ \w+s\b))[a-z]+[^\We]ed\b"
 _PLANNED: Final = re.compile(
@@ -123,7 +121,7 @@ _PLANNED: Final = re.compile(
     r"|(?:(?:was|were) )?(?:\w+ed|put|brought)(?=.* (?:for|to) (?:the )?$)|(?:is |are )?(?:not|no longer) .* but)",
     re.IGNORECASE,
 )
-"""Verbs that state a plan: "is booked", "was moved to". The other verbs of a text may state a fact."""
+"""Verbs that state a plan: "is booked", "was moved to"."""
 _NEAR: Final = dict.fromkeys(("today", "tonight"), relativedelta()) | {
     **{"tomorrow": relativedelta(days=1), "next week": relativedelta(weeks=1)},
     **{"next month": relativedelta(months=1), "christmas": relativedelta(month=12, day=24)},
@@ -164,14 +162,14 @@ _ACTION: Final = re.compile(
     rf"|{_SENDS}(?!to )|{_WHO} (?!{_STATES})\w+s (?:{_ARTICLES})\b",
     re.IGNORECASE,
 )
-"""A command, a person's known verb, or a verb with an object: "Repaint the chairs", "Ana sends it", "Bo hires a van".
-"""
+"""A command, a person's known verb, or a verb with an object: "Repaint the chairs", "Ana sends it", "Bo hires a
+van"."""
 _VERB: Final = re.compile(
     rf"(?!.*\bdue\b)(?:(?:[\w.'’-]+ ){{0,4}}(?!(?:{_ARTICLES})\b)[\w.'’-]+ (?!(?:{_ARTICLES}|das)\b)"
     rf"(?-i:[a-z]+[^\Wsui]s) |(?:(?:the|our) )?(?-i:[A-Z]?[a-z]+[^\Wsui]s) (?!for\b)[a-z]+ |(?:\S+ )*?{_PAST})",
     re.IGNORECASE,
 )
-"""Any other verb in the present or past tense: "The trial ends", "Prices rise", "Bo answered"."""
+"""Any other verb: "The trial ends", "Prices rise", "Bo answered"."""
 _MUST: Final = re.compile(
     r"(?:the|our|my|this|everything)\b.*\b(?:must|should|has to|needs to)\b.* by in ", re.IGNORECASE
 )
@@ -186,8 +184,7 @@ _IN_MONTH: Final = re.compile(rf"\b(?:in|by|until|of|this) (?P<month>{'|'.join(M
 
 
 def asks_for_open_ends(query: str) -> bool:
-    """True if a query asks for everything that is open: "what is left to do?", "what must be done by Friday?". Any word
-    about a subject rules this out."""
+    """True for "what is left to do?" and "what must be done by Friday?", but not if a word names a subject."""
     if query.isascii() and _OPEN.isdisjoint(_words_in(query)) and not _TO_BE_DONE.search(query):
         return False  # most queries: looking for times takes as long as the rest of the tool
     words = _words_in(without_times(_MIDDLE.sub("15 ", query)))
@@ -199,18 +196,15 @@ def _words_in(text: str) -> set[str]:
 
 
 def is_list_of_open_ends(text: str) -> bool:
-    """True if a text's first words announce open ends, and the text does not say that there are none."""
+    """True if a text's first words announce open ends, and it does not say that there are none."""
     heading = _HEADING.match(text)
     return heading is not None and not _NOTHING.fullmatch(text, heading.end())
 
 
 def open_ends_in(text: str) -> tuple[str, ...]:
-    """The open ends listed in a text, each followed, in brackets, by the heading's remark about all of them.
-
-    Items are marked by dashes or numbers; without marks, items separated by semicolons count if a heading announces
-    open ends and no item has several sentences; after "Open:", only if there are three or more. A text that is not a
-    list is one open end, without its heading.
-    """
+    """The open ends listed in a text, each with the heading's remark in brackets. Items are marked by dashes or
+    numbers, or separated by semicolons after a heading that announces open ends (after "Open:", three or more).
+    Otherwise the text is one open end, without its heading."""
     heading = _HEADING.match(text)
     rest = text[heading.end() :] if heading else text
     before, *parts = (_NUMBER if _NUMBER.match(rest) else _ITEM).split(rest)
@@ -231,9 +225,9 @@ def open_ends_in(text: str) -> tuple[str, ...]:
 
 def due_in(text: str, at: float, zone: tzinfo | None = None) -> float | None:
     """The day, in seconds since the epoch, named by "due 2026-12-20", "before Friday", "by the end of the month", "bis
-    zum 20. Dezember", a final "tomorrow" or an appointment; otherwise None. `at` is the time of the text, in the local
-    time zone unless another is given: a weekday is the next one after `at`, and a day without a year is at most about
-    three months before `at`."""
+    zum 20. Dezember", a final "tomorrow" or an appointment. `at` is the time of the text, in the local time zone unless
+    another is given: a weekday is the next one after it, and a day without a year at most about three months before
+    it."""
     text = with_iso_dates(text.strip(), at)
     if not _DUE.search(text) and (before := _coming_day(text) or _LAST.search(text)):
         text = f"by {text[before.end() :]}"
@@ -245,7 +239,7 @@ def due_in(text: str, at: float, zone: tzinfo | None = None) -> float | None:
 
 
 def due_of_open_end(text: str, at: float, zone: tzinfo | None = None) -> float | None:
-    """The result of `due_in`, or else the only date in the text of an open end, unless the date has passed."""
+    """The result of `due_in`, or else the text's only date, unless that has passed."""
     due, dates = due_in(text, at, zone), DATE.findall(with_iso_dates(text, at))
     if due is not None or len(dates) != 1:
         return due
@@ -254,7 +248,7 @@ def due_of_open_end(text: str, at: float, zone: tzinfo | None = None) -> float |
 
 
 def moved_to(text: str, at: float, due: float | None) -> float | None:
-    """The coming day of a task or an appointment, in a text written at `at`, that differs from `due`."""
+    """The coming day of a task or an appointment, other than `due`, in a text written at `at`."""
     named = (
         each
         for each in split_sentences(text)
@@ -284,8 +278,8 @@ def _day_of(named: re.Match[str], now: datetime) -> datetime:
 
 
 def last_day_asked_for(query: str, at: float) -> str:
-    """The last day of the period named in a question about open ends ("this week", "in December", "by Friday";
-    yesterday for "overdue") as an ISO date; empty if it does not name one."""
+    """The last day of the period in a question about open ends ("this week", "in December", "by Friday"; yesterday for
+    "overdue") as an ISO date; empty if it names none."""
     query = read_query(query).rstrip("? ").replace(" until ", " by ").replace("in the next ", "in ")
     if "overdue" in _words_in(query):
         return f"{datetime.fromtimestamp(at - DAY_S):%Y-%m-%d}"
@@ -311,8 +305,8 @@ def _with_by(text: str, at: float) -> str:
 
 
 def with_iso_dates(text: str, at: float = 0.0) -> str:
-    """A text with "31.12.2026", "12/31/2026" and "5/12/2026" as ISO dates. The last is ambiguous: it is read as the
-    earlier of the two days that has not passed at `at`, since a date that is too early does less harm."""
+    """Write "31.12.2026", "12/31/2026" and "5/12/2026" as ISO dates. The last is ambiguous: it becomes the earlier day
+    that has not passed at `at`, since a date that is too early does less harm."""
     return _NUMERIC.sub(partial(_iso_date, at=at), text)
 
 
@@ -332,8 +326,8 @@ def _due_in_english(due: re.Match[str]) -> str:
 
 
 def is_appointment(text: str, at: float, zone: tzinfo | None = None) -> bool:
-    """True for a single sentence that says what happens on a day that has not passed at `at`, in seconds since the
-    epoch: an appointment, an event or a task. Many facts name the day on which they are written."""
+    """True for a single sentence that says what happens on a day that has not passed at `at` (seconds since the epoch).
+    Many facts name the day on which they are written."""
     due = due_in(text, at, zone) if _coming_day(with_iso_dates(text.strip())) else None
     if due is None or due == due_in("by today", at, zone):
         return due is not None and bool(_TASK.match(text) or _APPOINTMENT.match(text))
@@ -341,7 +335,7 @@ def is_appointment(text: str, at: float, zone: tzinfo | None = None) -> bool:
 
 
 def names_appointment(text: str) -> bool:
-    """True for a single sentence that names an appointment or event, future or past."""
+    """True for a single sentence about an appointment or event, future or past."""
     text = with_iso_dates(text.strip())
     appointment = _APPOINTMENT.match(text)
     is_task = (appointment and appointment["person"]) or _TASK.match(text) or _ACTION.match(text)
@@ -349,8 +343,8 @@ def names_appointment(text: str) -> bool:
 
 
 def _coming_day(text: str) -> re.Match[str] | None:
-    """The words before the day on which something is to happen, in a single sentence that does not state a fact.
-    Anything after a comma that follows the day is only an explanation."""
+    """The words before the day on which something is to happen, in a single sentence that states no fact. Anything
+    after a comma that follows the day is only an explanation."""
     if len(text) > 300 or len(split_sentences(text)) > 1 or _ASKS.match(text):
         return None
     appointment = _APPOINTMENT.match(text)
@@ -381,8 +375,7 @@ def is_task_with_date(text: str, at: float, zone: tzinfo | None = None) -> bool:
 
 
 def _is_fact(clause: str) -> bool:
-    """True if a clause states a fact that also names a day ("We paid it before Friday"), rather than a task. Anything
-    after a task is only an explanation."""
+    """True for "We paid it before Friday", which is no task. Anything after a task is only an explanation."""
     for part in re.split(r"[,:] (?!due )|[;(–]| (?:because|since|as|so) ", clause):
         start, is_action = _DUTY.sub("", part), _ACTION.match(part)
         if _RULE.search(part) or _STATE.search(start) or (_VERB.match(start) and not is_action):
@@ -393,7 +386,7 @@ def _is_fact(clause: str) -> bool:
 
 
 def _clause(text: str, due: re.Match[str]) -> str:
-    """The clause with a deadline, in which the words around the day are reduced to "due" or "before"."""
+    """The clause with a deadline; the words around the day become "due" or "before"."""
     begin = max(text.rfind(mark, 0, due.start()) for mark in ";–") + 1
     how = {"by": "", "before": "before"}.get(due["how"].casefold(), "due")
     return " ".join(f"{text[begin : due.start()]}{how} {due['day']}{text[due.end() :]}".split()).strip(" -*•[].!")

@@ -5,16 +5,16 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
 DAMPING: Final = 0.5
-"""The share of PageRank that is passed on at each step; the rest restarts at the seeds (as in HippoRAG)."""
+"""The share of PageRank that is passed on; the rest restarts at the seeds (as in HippoRAG)."""
 ROUNDS: Final = 15
 PRECISION: Final = 5e-4
-"""The smallest amount per edge that a node passes on; smaller amounts stay at the node: see `personal_pagerank`."""
+"""The smallest amount per edge that a node passes on."""
 
 Key = TypeVar("Key", bound=Hashable)
 
 
 class Around(NamedTuple, Generic[Key]):
-    """The degrees of nodes, and the distinct neighbours of some of them."""
+    """Degrees of nodes, and the distinct neighbours of some of them."""
 
     degrees: Mapping[Key, int]
     neighbours: Mapping[Key, Sequence[Key]]
@@ -31,10 +31,10 @@ def personal_pagerank(
     `look` returns the surroundings of nodes in an undirected graph: the neighbours of each node whose degree does not
     exceed the given number. For a node with a higher degree, at least that many edges are counted.
 
-    Forward push (Andersen, Chung and Lang, 2006) in `ROUNDS` rounds: a node keeps half of what it receives, and passes
-    the other half on to its neighbours in equal parts, if each part is at least `precision`. So at most 1 / ((1 -
-    `DAMPING`) * `precision`) edges are followed, whatever the size of the graph. No value exceeds the exact value, and
-    if there are enough rounds, none is below it by more than `precision` times the node's degree.
+    Forward push (Andersen, Chung and Lang, 2006) in `ROUNDS` rounds: a node passes half of what it receives to its
+    neighbours, if each part is at least `precision`. So at most 1 / ((1 - `DAMPING`) * `precision`) edges are followed.
+    No value exceeds the exact value, and with enough rounds, none is below it by more than `precision` times the node's
+    degree.
     """
     total = sum(seeds.values())
     waiting = {node: weight / total for node, weight in seeds.items() if weight > 0.0}

@@ -19,12 +19,10 @@ LEAST_NAME: Final = 3
 LONGEST_SHOWN: Final = 60
 
 CODE_ENTITIES: Final = frozenset(("file", "function", "method", "class", "module"))
-"""The types of entities that are part of one project's code."""
 _LISTS: Final = word_lists("project_specifics")
 EVERYWHERE: Final = _LISTS["everywhere"]
-"""Files that have the same name in every project, so a convention about them is not specific to one project."""
+"""Files with the same name in every project."""
 PRODUCTS: Final = _LISTS["products"]
-"""Names of technologies that look like files."""
 _PATH: Final = re.compile(
     rf"(?<![\w@.~/-])(?:(?:\.{{1,2}}/|[A-Za-z]:\\|(?:{'|'.join(_LISTS['source_directories'])})[/\\])[\w@./\\-]*\w"
     r"|(?:[\w@.-]+/){2,}(?![\w@.-]))"
@@ -42,11 +40,7 @@ _PARTS: Final = re.compile(r"[^\W_]+")
 
 
 def is_project_specific(content: str, entities: Iterable[tuple[str, str]], project_name: str) -> str | None:
-    """The reason, in words, why a memory is only about its project; None if there is no sign of that.
-
-    `entities` are names with their types. The signs: an entity that is a file, a function, a class or a module; the
-    name of the project; an address, a port, a ticket's id, a file's path or name; a figure for a day; an event.
-    """
+    """The reason why a memory is only about its project, if any. `entities` are names with types."""
     for name, given_type in entities:
         kind = re.split(r"[\s_-]", given_type.casefold())[-1]
         if kind in CODE_ENTITIES and name.casefold() not in EVERYWHERE:
@@ -71,7 +65,7 @@ def is_project_specific(content: str, entities: Iterable[tuple[str, str]], proje
 
 
 def _names_project(text: str, project_name: str) -> bool:
-    """True if a text contains the words of a project's name, joined in any way."""
+    """True if a text has the words of a project's name, joined in any way."""
     parts = _PARTS.findall(project_name)
     if sum(map(len, parts)) < LEAST_NAME:
         return False
@@ -80,8 +74,8 @@ def _names_project(text: str, project_name: str) -> bool:
 
 
 def _file(content: str) -> str | None:
-    """The first path or file name in a text, except names that every project has, and paths below a dot directory in
-    the user's home, which belong to no project."""
+    """The first path or file name that belongs to this project, which one below a dot directory in the home does
+    not."""
     for each in found_names(content):
         name = each.name.casefold()
         is_common = name in EVERYWHERE or name.rpartition("/")[2] in PRODUCTS or name.startswith("~/.")

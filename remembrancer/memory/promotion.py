@@ -36,11 +36,10 @@ FOR_KIND: Final[dict[Kind, float]] = {
     "fact": 0.06,
 }
 DIGITS: Final = 9
-"""The number of digits to which sums are rounded, so that 0.4 + 0.3 + 0.1 + 0.05 reaches a threshold of 0.85."""
+"""Sums are rounded, so that 0.4 + 0.3 + 0.1 + 0.05 reaches a threshold of 0.85."""
 MAX_BONUS: Final = max(FOR_KIND.values()) + FOR_VECTORS
-"""The maximum added to the importance and confidence of a memory that no other session has used."""
+"""The maximum that kind and vectors add to a memory's score."""
 SPEAKING_KINDS: Final[tuple[Kind, ...]] = ("preference",)
-"""The kinds that are about the user."""
 _ADVERB: Final = r"(?:\w+ly|also|always|never|still|now|often|please)"
 _WISH: Final = re.compile(
     rf"""(?:\b(?!(?:{_ADVERB}|and|but|or)\ )(?P<subject>\w+)(?:['’]d)?(?:,[^,.;:]{{1,60}},|\ \([^()]{{1,60}}\))?\ )?
@@ -49,15 +48,14 @@ _WISH: Final = re.compile(
     | \b(?:(?P<owner>\w+)['’]s|his|her|their)\ favou?rite\b""",
     re.IGNORECASE | re.VERBOSE,
 )
-"""The first wish or taste in a text, with any subject of its own."""
+"""The first wish or taste, with any subject of its own."""
 _USER: Final = re.compile(r"\busers?\b", re.IGNORECASE)
 _OWN: Final = frozenset(("i", "we", "you", "everyone", "everybody", "someone", "nobody", "style", "guide", "editor"))
-"""Subjects of the user's wishes."""
 _OF_ANOTHER: Final = re.compile(r"\W*(?:our|the|an?|his|her|their|contact)\b", re.IGNORECASE)
-"""The beginning of a text about something else, which may introduce the subject of a later wish."""
+"""The beginning of a text that may introduce another subject for a later wish."""
 USED_AMONG: Final = 3
 USED_ABOVE: Final = 0.5
-"""A memory counts as used if it is among the first few in an answer and its probability is above this."""
+"""A memory counts as used if it is among the first few in an answer and more probable than this."""
 SESSION_END_SCORE: Final = 0.6
 AT_ONCE_SCORE: Final = 0.85
 USER_SCORE: Final = 0.7
@@ -73,15 +71,12 @@ USER_CONFIDENCE_GAIN: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The decision on a memory's promotion, its score in [0, 1], and the reason in words."""
-
     promote: bool
     score: float
     reason: str
 
 
 def promotion_score(memory: Material) -> float:
-    """The value of a memory for a broader scope, in [0, 1]."""
     base = memory.importance * IMPORTANCE_SHARE + memory.confidence * CONFIDENCE_SHARE
     for_use = min(math.log10(memory.sessions_used + 1) / 2.0, MOST_FOR_USE)
     for_vectors = FOR_VECTORS if memory.vector else 0.0
@@ -89,8 +84,7 @@ def promotion_score(memory: Material) -> float:
 
 
 def to_project(memory: Material, *, least: float) -> Verdict:
-    """Decide whether a session's memory is promoted to the project: `least` is `AT_ONCE_SCORE` while the session is
-    running, and `SESSION_END_SCORE` at its end."""
+    """`least` is `AT_ONCE_SCORE` while the session is running, and `SESSION_END_SCORE` at its end."""
     score = promotion_score(memory)
     obstacle = _standing(memory, "session")
     if obstacle is None and memory.kind in SESSION_KINDS:
@@ -99,12 +93,8 @@ def to_project(memory: Material, *, least: float) -> Verdict:
 
 
 def to_user(memory: Material, *, project_name: str = "") -> Verdict:
-    """Decide whether a project's memory is proposed for promotion to the user. `project_name` is the name of its
-    project.
-
-    Memories about the user are proposed at once, others after being used in several sessions, and memories about the
-    project alone never.
-    """
+    """Memories about the user are proposed at once, others after being used in several sessions, and memories about the
+    project alone never."""
     score = promotion_score(memory)
     speaks = speaks_of_user(memory)
     obstacle = _standing(memory, "project")
@@ -135,7 +125,7 @@ def to_user(memory: Material, *, project_name: str = "") -> Verdict:
 
 
 def wishing_person(content: str) -> str:
-    """The named person whose wish or taste a text states; empty if it is the user's, or if there is no wish."""
+    """The named person whose wish or taste a text states, unless it is the user's."""
     wish = _WISH.search(content)
     subject = "" if wish is None else wish["subject"] or wish["owner"] or ""
     is_name = subject[:1].isupper() and not subject.isupper() and subject.lower() not in stop_words_of(content)
@@ -143,8 +133,7 @@ def wishing_person(content: str) -> str:
 
 
 def is_others_wish(content: str) -> bool:
-    """True if the first wish or taste in a text has a subject other than the user (or the team, whose preferences the
-    user shares)."""
+    """True if the subject of the first wish is neither the user nor the team, whose preferences the user shares."""
     wish = _WISH.search(content)
     if wish is None or _USER.search(content, 0, wish.end()):
         return False
@@ -159,13 +148,12 @@ def is_others_wish(content: str) -> bool:
 
 
 def speaks_of_user(memory: Material) -> bool:
-    """True if a memory is about the user, that is, a preference without anybody else as its subject. It is promoted to
-    the user automatically once two projects have it; other memories only on request."""
+    """True for a preference with nobody else as its subject. It is promoted automatically once two projects have it."""
     return memory.kind in SPEAKING_KINDS and not is_others_wish(memory.content)
 
 
 def used_in(memories: Sequence[RecalledMemory]) -> list[str]:
-    """The ids of the memories that count as used by an answer to a query: being shown is not enough."""
+    """The memories that count as used by an answer: being shown is not enough."""
     first = [memory for memory in memories if memory.origin is None][:USED_AMONG]
     return [each.id for each in first if each.scores.relevance > USED_ABOVE]
 
@@ -173,34 +161,29 @@ def used_in(memories: Sequence[RecalledMemory]) -> list[str]:
 def strongest(
     memories: Iterable[Material], decide: Callable[[Material], Verdict], now: float, limit: int | None = None
 ) -> list[tuple[Material, Verdict]]:
-    """The memories promoted according to `decide`: the strongest first, up to the limit."""
     promoted = [(memory, verdict) for memory in memories if (verdict := decide(memory)).promote]
     return sorted(promoted, key=lambda pair: (-strength_of(pair[0], now), pair[0].id))[:limit]
 
 
 def merged_confidence(existing: float, target: Literal["project", "user"]) -> float:
-    """The confidence (at most 1) of a memory in the target scope after another memory was merged into it: higher, since
-    it was stated twice."""
+    """Higher than before the merge, since the memory was stated twice."""
     gain = USER_CONFIDENCE_GAIN if target == "user" else PROJECT_CONFIDENCE_GAIN
     return min(round(existing + gain, DIGITS), 1.0)
 
 
 def named_kind(kind: Kind) -> str:
-    """A kind with its article, for use in a sentence."""
     words = kind.replace("_", " ")
     return f"an {words}" if words[0] in "aeiou" else f"a {words}"
 
 
 def shown(value: float) -> str:
-    """A number in [0, 1] as text, truncated to three digits, so that a value below a threshold looks below it."""
+    """Truncated to three digits, so that a value below a threshold looks below it."""
     return f"{math.floor(value * 1000 + 1e-6) / 1000:g}"
 
 
 def _standing(memory: Material, scope: Scope) -> str | None:
-    """The property of a memory that rules out its promotion from a scope.
-
-    A summarized session memory is promoted all the same, because the summary does not contain all of it.
-    """
+    """The property that rules out a promotion. A summarized session memory is promoted all the same, because the
+    summary does not contain all of it."""
     if memory.scope != scope:
         return f"its scope is {memory.scope}, not {scope}"
     if memory.undone == "promoted":
@@ -222,7 +205,6 @@ def _threshold(score: float, least: float) -> Verdict:
 
 
 def explain(memory: PortableMemory, proposal: Proposal | None) -> tuple[str, ...]:
-    """Explain in sentences how the memory reached its scope, and any proposal to promote it to the user scope."""
     return (*_origin(memory), *_outlook(memory, proposal))
 
 

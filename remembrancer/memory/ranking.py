@@ -22,16 +22,15 @@ from remembrancer.protocol.reads import ProfileName
 from remembrancer.protocol.work import CALIBRATED, CosineScale
 
 LEAST_SPAN: Final = 0.05
-"""The minimum distance between the cosines of related and unrelated texts, for models that hardly separate them."""
+"""Some models hardly separate the cosines of related and unrelated texts."""
 NEAR_DUPLICATE_COSINE: Final = 0.95
 DEFAULT_MODEL: Final = "default"
-"""The file's key for the weights used for models without their own."""
+"""Has the weights of models without their own."""
 
 By = Literal["meaning", "words"]
-"""By meaning and words, or by words alone if there are no vectors."""
 
 NOTHING: Final = 6.0
-"""The score for "the answer is not stored", so that a candidate without competition does not win automatically."""
+"""The score of "the answer is not stored", so that a candidate without competition does not win automatically."""
 
 
 def competing(scores: Column, likeness: Column | None = None) -> float:
@@ -45,11 +44,9 @@ def competing(scores: Column, likeness: Column | None = None) -> float:
 
 
 class Fitted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The weights of the features by name, and the calibration of the score.
-
-    The logit of the probability is `slope` times the score, plus `competition` times the `competing` value of all
-    candidates' scores, plus `intercept`. Candidates below `least_probability` are not shown.
-    """
+    """The features' weights, and the calibration of the score: the logit of the probability is `slope` times the score,
+    plus `competition` times the `competing` value of all scores, plus `intercept`. Less probable candidates than
+    `least_probability` are not shown."""
 
     weights: dict[str, float]
     slope: float
@@ -71,13 +68,11 @@ class Fitted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 WeightsFile = dict[str, dict[By, Fitted]]
-"""For each model, the weights by meaning and by words alone."""
 _decode_weights: Final = msgspec.json.Decoder(WeightsFile).decode
 
 
 @cache
 def weights_file() -> WeightsFile:
-    """The weights shipped with the package."""
     return _decode_weights((files("remembrancer.memory") / "weights.json").read_bytes())
 
 
@@ -90,30 +85,25 @@ def fitted_for(model: str | None) -> Fitted:
 
 
 COMPOSITE: Final = {"meaning": 0.30, "bm25": 0.30, "importance": 0.20, "recency": 0.20}
-"""The `composite` ranking: relevance is the mean of scaled cosine and scaled BM25."""
 PAGERANK: Final = {"meaning": 0.40, "bm25": 0.15, "graph": 0.45}
 CONNECTED: Final = {"graph": 0.5, "meaning": 0.25, "bm25": 0.25}
-"""The ranking by connection to the entities in the query."""
 
 
 def composite_score(relevance: float, importance: float, recent: float) -> float:
-    """The score in the `composite` ranking, in [0, 1] like its parts."""
     return 0.6 * relevance + 0.2 * importance + 0.2 * recent
 
 
 def column_of(weights: Mapping[str, float]) -> Column:
-    """The weights in the order of the features."""
     return np.array([weights.get(name, 0.0) for name in NAMES])
 
 
 JOINED: Final = NAMES.index("joined")
 LIFTED_TO: Final = 0.8
-"""A memory's links can raise its score to no more than this share of the best score without links, so that direct
-matches come first."""
+"""Links raise a score at most to this share of the best score without links: direct matches come first."""
 
 
 def scored(rows: Column, weights: Column) -> tuple[Column, Column]:
-    """Each feature's contribution (candidates, features) to the scores of a query's candidates, and the scores."""
+    """Each feature's contribution (candidates, features) to the scores, and the scores."""
     shares = rows * weights
     if len(shares):
         own = shares.sum(axis=1) - shares[:, JOINED]
@@ -124,14 +114,13 @@ def scored(rows: Column, weights: Column) -> tuple[Column, Column]:
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """Scored candidates: `shares` is (candidates, features), each feature times its weight; `scores` are the sums."""
+    """`shares` is (candidates, features), each feature times its weight; `scores` are the sums."""
 
     shares: Column
     scores: Column
     probabilities: Column
-    """The probability that each candidate answers the query, which rises with its fitted score."""
+    """The probability that each candidate answers the query."""
     least_probability: float
-    """Candidates below this are not shown."""
 
 
 def weigh(
@@ -142,9 +131,9 @@ def weigh(
     shift: Column | None = None,
     likeness: Column | None = None,
 ) -> Weighed:
-    """The scores and probabilities of candidates. With a `formula`, the scores come from a named ranking; `shift` is
-    added to each score; `likeness`: the cosines between the candidates (n, n), if known. For candidates without
-    PageRank, the other weights of the formula are scaled up, so that they add up to 1."""
+    """The scores and probabilities of candidates. With a `formula`, the scores come from a named ranking; for
+    candidates without PageRank, its other weights are scaled up to add up to 1. `shift` is added to each score;
+    `likeness` has the cosines between the candidates (n, n), if known."""
     rows, added = table(of, asked), 0.0 if shift is None else shift
     shares, scores = scored(rows, column_of(fitted.weights))
     probabilities = fitted.probabilities(scores + added, likeness)
@@ -157,16 +146,12 @@ def weigh(
 
 
 def on_the_scale(cosine: float, scale: CosineScale) -> float:
-    """Convert a model's cosine to the scale of the default model, for which the features' floors were chosen.
-
-    With some models, two unrelated texts have a cosine of 0.75, and two related texts not much more.
-    """
+    """Convert a model's cosine to the default model's scale: some models give unrelated texts a cosine of 0.75."""
     share = (cosine - scale.unrelated) / max(LEAST_SPAN, scale.answering - scale.unrelated)
     return min(1.0, CALIBRATED.unrelated + share * (CALIBRATED.answering - CALIBRATED.unrelated))
 
 
 _PARTS: Final = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])|\n+")
-"""The boundary between two sentences."""
 _LONGEST_MESSAGE: Final = 4000
 _ASSISTANT: Final = re.compile(r"\s*(?:assistant|ai|bot|model)\s*:", re.IGNORECASE)
 _USER: Final = re.compile(r"^\s*(?:user|human)\s*:", re.IGNORECASE | re.MULTILINE)
@@ -190,12 +175,10 @@ def is_message(query: str) -> bool:
 
 
 def is_assistants(content: str) -> bool:
-    """True if a memory consists only of an assistant's words in a conversation."""
     return bool(_ASSISTANT.match(content)) and not _USER.search(content)
 
 
 def asks_about_user(query: str) -> bool:
-    """True if users ask about themselves, not about something that they were told."""
     return bool(_OF_THE_USER.search(query)) and not _OF_THE_ASSISTANT.search(query)
 
 
@@ -207,13 +190,12 @@ PROFILES: Final[Mapping[ProfileName, Mapping[Scope, float]]] = {
     "new_project": {"session": 0.30, "project": 0.10, "user": 0.60},
     "architecture": {"session": 0.15, "project": 0.65, "user": 0.20},
 }
-"""The weights of the scopes in the six recall profiles; each profile's weights add up to 1."""
+"""The weights of the scopes; each profile's add up to 1."""
 SCOPE_TEMPER: Final = 0.4
-"""The factor by which the logarithm of a scope's weight enters the score: a profile decides between memories that match
-about equally, and the query between all others."""
+"""Makes a profile decide only between memories that match about equally."""
 
 
 def scope_shares(weights: Mapping[Scope, float], scopes: Collection[Scope]) -> dict[Scope, float]:
-    """The contribution of each scope to the score: 0 for the scope with the highest weight, less for the others."""
+    """Each scope's contribution to the score: 0 for the highest weight, less for the others."""
     heaviest = max((weights[scope] for scope in scopes), default=1.0)
     return {scope: SCOPE_TEMPER * math.log(weights[scope] / heaviest) for scope in scopes}

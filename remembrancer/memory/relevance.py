@@ -18,11 +18,11 @@ PERHAPS: Final = 0.2
 
 _WORD: Final = re.compile(r"[^\W\d_]+")
 MOST_OPENING_WORDS: Final = 4
-"""The maximum number of words in an opening from the lists of questions and requests. The longest match counts."""
+"""The longest opening in the lists of questions and requests counts."""
 
 
 def is_question(query: str) -> bool:
-    """True if a query asks something, judging by its question mark or first words, and is not a request for work."""
+    """True if a query asks something, and is not a request for work."""
     words = [each[0].casefold() for each in islice(_WORD.finditer(query), MOST_OPENING_WORDS)]
     for length in range(len(words), 0, -1):
         opening = "-".join(words[:length])
@@ -33,20 +33,19 @@ def is_question(query: str) -> bool:
 
 
 def is_given_whole(memory: RecalledMemory) -> bool:
-    """True for a likely or possible answer, which is shown in full; other memories get one line."""
+    """True for a likely or possible answer; other memories get one line."""
     return memory.scores.relevance >= PERHAPS
 
 
 LEAST_FOR_PROMPT: Final = 0.35
 MOST_FOR_PROMPT: Final = 2
-"""The minimum probability that a prompt needs a memory, and the maximum number of memories shown with it."""
 COSINE, RELEVANCE, RULE, INTERCEPT = 10.0, 0.62, 2.34, -6.8
-"""The weights of a logistic regression on the cosine, the logit of the relevance, and 1 for a rule about work: a prompt
-is not a question, and seldom resembles the rules that apply to it."""
+"""Logistic regression on the cosine, the logit of the relevance, and 1 for a rule about work: a prompt seldom resembles
+the rules that apply to it."""
 
 
 def needed_for_prompt(memories: Iterable[RecalledMemory]) -> list[RecalledMemory]:
-    """The memories that a prompt probably needs, most probable first, from the results of a search for it."""
+    """The memories that a prompt probably needs, most probable first."""
     chances = [(_probability_for_prompt(each), each) for each in memories]
     best = sorted(chances, key=lambda item: -item[0])[:MOST_FOR_PROMPT]
     return [each for chance, each in best if chance >= LEAST_FOR_PROMPT]

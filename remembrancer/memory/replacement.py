@@ -22,16 +22,15 @@ from remembrancer.protocol.kinds import RULES_OF_WORK
 from remembrancer.protocol.reads import ListedMemory
 
 PROBABLE: Final = 0.4
-"""The session that stored the later memory is notified at this probability and above. Of 343 such pairs, judged by
-weights fitted without their author, 226 were right (`bench.replaced`, without MemoryCode)."""
+"""From this probability, the session that stored the later memory is notified. Of 343 such pairs, judged by weights
+fitted without their author, 226 were right (`bench.replaced`, without MemoryCode)."""
 REPLACED: Final = 0.55
-"""At this probability and above every list marks a memory, and contexts show only its successor. It is higher, since
-nobody notices what a context leaves out."""
+"""From this probability, lists mark the earlier memory, and contexts leave it out, which nobody notices."""
 POSSIBLE: Final = 0.2
-"""At this probability and above a pair is put into Review for a person, and recalls mark the earlier memory. Of 51 such
-pairs of one day by an author outside the fitting data, 36 were right."""
+"""From this probability, a person decides in Review, and recalls mark the earlier memory. Of 51 such pairs of one day
+by an author outside the fitting data, 36 were right."""
 RIVAL: Final = 1 / 3
-"""A pair stays out of Review while another with the same earlier or later memory is more than three times as likely."""
+"""A pair stays out of Review while another with one of its memories is more than three times as likely."""
 LEAST_COSINE: Final = 0.3
 """Texts with a lower cosine are not compared."""
 COMPARED_CHARACTERS: Final = 2000
@@ -39,17 +38,17 @@ SAME_DAY_S: Final = 12 * 3600.0
 REPORT: Final = 60
 """A text with more words, without articles and the like, is a report about several things."""
 LONGEST_RULE: Final = 20
-"""A longer text with a prefix or an ending of names is not just a rule about them."""
+"""A longer text is not just a rule about the prefix or ending of names."""
 MOST_WORDS: Final = 30
 MOST_NEARER: Final = 6
 MOST_LEAD: Final = 0.3
-"""Larger values of these features are cut to them."""
+"""Larger values of these features are cut."""
 NUMBERED: Final = 2
-"""The number of words before the number that says which of several such things a text is about."""
+"""The words before the number that says which of several such things a text is about."""
 LEAST_FRAME: Final = 0.5
-"""The minimum similarity of two sequences of words that have a frame in common."""
+"""The minimum similarity of word sequences with a common frame."""
 LEAST_COUNTED: Final = 4
-"""The minimum number of texts in a series of counted things. Three may be one thing that changed twice."""
+"""Three similar texts may be one thing that changed twice."""
 
 _WORD: Final = re.compile(r"[@#]?\w+(?:[.'’/+#:-]+\w+)*[+#]*")
 _QUOTED: Final = re.compile(r"['\"`«“]([^'\"`»”]{1,30})['\"`»”]")
@@ -69,7 +68,7 @@ _FORMER: Final = re.compile(
     r"((?:[^\s,;!?()]+\s*){1,5})",
     re.IGNORECASE,
 )
-"""The words for the previous state in a text: "moved from Redis to Valkey", "on Friday, not on Monday"."""
+"""The previous state: "moved from Redis to Valkey", "on Friday, not on Monday"."""
 _OVER: Final = (
     "abandoned|closed|decommissioned|deleted|disabled|ditched|dropped|emptied|gone|obsolete|removed|replaced|retired"
     "|scrapped|shut down|stopped|(?:switched|taken|turned) (?:down|off|out)"
@@ -80,23 +79,23 @@ _ENDED: Final = re.compile(
     r"|\w+n['’]t\s[^.;]{0,80}\bany ?(?:more|longer)\b|(?:gave|handed|passed)\s+(?:\S+\s+){0,3}to\b)",
     re.IGNORECASE,
 )
-"""The words for what a text says has ended or changed hands: "the Redis account is closed", "Ana handed it to Ben"."""
+"""An end or a new owner: "the Redis account is closed", "Ana handed it to Ben"."""
 _NEW_STATE: Final = re.compile(
     r"\b(?:(?:moved|switched|changed|migrated|converted|ported|raised|reduced|limited|renamed|up(?:graded|dated)|set"
     r"|downgraded|postponed|extended)\b[^.;:]*?\bto|(?:replaced|equipped)\b[^.;:]*?\bwith|rewritten in)\s+([^.;:]*\w)",
     re.IGNORECASE,
 )
-"""The words for the new state in a text: "moved labdb01 to PostgreSQL 16"."""
+"""The new state: "moved labdb01 to PostgreSQL 16"."""
 _TAKING_BACK: Final = re.compile(r"\W*(?:correction|actually|scratch that|sorry|no,)", re.IGNORECASE)
-"""Opening words that retract an earlier statement."""
+"""Retracts an earlier statement."""
 _HAPPENED: Final = re.compile(
     r"\b(?:was|were) (?!(?:\w+ly )?(?:\w+ed|made|put|set|chosen|cut|given|taken|written|built|held|kept|sent)\b"
     r"|\w+ (?:(?!due )\w+ )?to\b)"
     r"|(?<!was )(?<!were )\b\w+ed again\b",
     re.IGNORECASE,
 )
-"""The words for what happened and is over ("was down for an hour", "crashed again"); "was set to 5" and "was brought
-forward to Thursday" are new states."""
+"""An event that is over ("was down for an hour", "crashed again"); "was set to 5" and "was brought forward to Thursday"
+are new states."""
 _FOR_A_TIME: Final = re.compile(r"\bagain\b|\bfor .{1,20}\b(?:minute|hour|day|week)s?\b", re.IGNORECASE)
 _FIGURE: Final = re.compile(
     r"\b(?:cost|counted|delivered|earned|got|had|lasted|made|packed|received|returned|shipped|sold|spent|took|was|were)"
@@ -111,23 +110,20 @@ _COUNTED_ON: Final = re.compile(
 _HOLDS: Final = re.compile(r"\b(?:is|are|has|have|now|since)\b", re.IGNORECASE)
 _LISTS: Final = word_lists("replacement")
 _ASKING: Final = frozenset(map(stem, _LISTS["asking"]))
-"""Words of requests, which say nothing about the subject."""
 _IGNORED: Final = ARTICLES | FILLERS | FUNCTION_WORDS | PREPOSITIONS
 _THIN: Final = ARTICLES | _LISTS["thin"]
-"""Words that do not separate the words on both sides of them."""
 
 _VERBS: Final = frozenset(map(stem, ("is", "are", "was", "were", "has", "have", "had", "now")))
 _FINITE: Final = re.compile(r"\w{2,}(?:[^\Wsu]s|ed)")
-"""Words that are probably verbs if they follow a name: "flat 12 ends", "sample C showed"."""
 _PAST: Final = re.compile(r"was|were|had|been|\w{2,}ed")
 _OF: Final = (("of",), ("for",), ("in",), ("on",), ("from",))
 _VERSION: Final = re.compile(r"v?(?:\d{1,3}|20\d\d)(?:\.\w+)*")
 _DAYS: Final = frozenset(map(stem, NO_NAMES))
 _VALUE: Final = re.compile(rf"\d|\w$|(?:{'|'.join((*_DAYS, *NUMBERS))})$")
 RANGE: Final = (("to",), ("until",), ("and",), ("or",))
-"""The words between the ends of a range, or the items of a list: one value."""
+"""The words between the ends of a range, or the items of a list, which count as one value."""
 LONGEST_OF_FORM: Final = 300
-"""The longest text of a rule about the form of names or code, in characters."""
+"""The longest rule about the form of names or code, in characters."""
 _PARTS: Final = "argument|function|class|method|attribute|variable"
 _NAMES: Final = re.compile(
     rf"\b(?P<of>{_PARTS})(?:e?s)?(?:'s?)? names?\b"
@@ -139,7 +135,7 @@ _SORT: Final = re.compile(
     r"\b(?:abstract|async|component|constant|global|helper|hook|internal|local|private|protected|public|static|test) $",
     re.IGNORECASE,
 )
-"""A word before a part of code that limits a rule to some of that kind ("private methods")."""
+"""Limits a rule to some parts of code ("private methods")."""
 _HOW: Final = re.compile(r"\b(start|begin|prefix|end|suffix|digit|string|\w*case)", re.IGNORECASE)
 _SAME: Final = {"begin": "start", "prefix": "start", "suffix": "end"}
 _FORMS: Final = re.compile(
@@ -152,21 +148,20 @@ _ANY_PART: Final = re.compile(rf"\b({_PARTS}|import|comment)(?:e?s)?\b", re.IGNO
 
 
 class Read(NamedTuple):
-    """The significant words of a text: in order, without duplicates, and those that name a value."""
+    """The significant words of a text. `order` has duplicates, and `values` are words that name a value."""
 
     order: tuple[str, ...]
     keys: frozenset[str]
     values: frozenset[str]
     literals: frozenset[str]
-    """The values that are not names: numbers, pieces of code, quoted words."""
+    """Numbers, pieces of code, quoted words."""
     sequence: tuple[str, ...]
     """All words except articles and the like, in order."""
     former: frozenset[str]
     """The words for the previous state, if the text is about a change or denies something."""
     ended: frozenset[str]
-    """The words for what it says has ended or changed hands."""
+    """The words for what has ended or changed hands."""
     becomes: frozenset[str]
-    """The words for the new state, if it says that something was changed to it."""
     takes_back: bool
     """True if it begins by retracting an earlier statement."""
     changes: bool
@@ -179,13 +174,11 @@ class Read(NamedTuple):
 
     @property
     def plain(self) -> frozenset[str]:
-        """The words that are not values."""
         return self.keys - self.values
 
 
 @lru_cache(maxsize=128)
 def read(text: str) -> Read:
-    """The words of a text, as `probability` compares them."""
     takes_back = bool(_TAKING_BACK.match(text))
     text = without_preface(text[:COMPARED_CHARACTERS])
     quoted = {each.strip().casefold() for each in _QUOTED.findall(text)}
@@ -246,19 +239,19 @@ def read(text: str) -> Read:
 
 
 def tells_what_happened(content: str) -> bool:
-    """True if a text is only about what happened once, and not about a state, which may be replaced."""
+    """True if a text is only about a past event, not about a state, which may be replaced."""
     return bool(_HAPPENED.search(content)) and not (_HOLDS.search(content) or _ENDED.search(content))
 
 
 def tells_what_passed(content: str) -> bool:
-    """True if a text is only about what happened for a time, or again. It changes nothing, unlike "was sold"."""
+    """True if it happened for a time, or again: unlike "was sold", that changes nothing."""
     return tells_what_happened(content) and bool(_FOR_A_TIME.search(content))
 
 
 def days_of_figures(content: str, at: float) -> tuple[frozenset[float], bool]:
-    """The days for which a text written at `at` gives figures, none for a change ("We raised it to 84 on 3 November")
-    or a plan; and whether the first figure was counted on its day ("On 3 November we had 84 orders", but not "The
-    lease, signed on 3 November, cost 84 euros"), so that it neither changes a state nor is changed by one."""
+    """The days for which a text written at `at` gives figures, unless it is about a change or a plan; and whether the
+    first figure was counted on its day ("On 3 November we had 84 orders", but not "The lease, signed on 3 November,
+    cost 84 euros"), so that it neither changes a state nor is changed by one."""
     said = _TAKING_BACK.match(content)
     dates, rest = list(DATE.finditer(content)), DATE.sub("", content[said.end() if said else 0 :])
     is_figure = _FIGURE.search(rest)
@@ -278,8 +271,8 @@ def takes_back(later: str, earlier: str) -> bool:
 
 
 def forms_of(content: str) -> list[tuple[str, str]]:
-    """The parts of code that a rule is about, each with the aspect of its name or form. Of two rules about the same
-    aspect, the later one replaces the other."""
+    """The parts of code that a rule is about, each with the aspect of its name or form. A later rule replaces an
+    earlier one about the same aspect."""
     if len(content) > LONGEST_OF_FORM:
         return []
     names = [(at.start(), _part_of(content, at)) for at in _NAMES.finditer(content)]
@@ -294,7 +287,7 @@ def forms_of(content: str) -> list[tuple[str, str]]:
 
 
 def frame_of(text: str) -> str:
-    """A text without its numbers, which is the same for all texts of a series."""
+    """A text without its numbers, the same for all texts of a series."""
     return _NUMBER.sub("0", text)
 
 
@@ -303,8 +296,8 @@ def _until_number(text: str) -> str:
 
 
 def counted_among(texts: Iterable[str]) -> frozenset[str]:
-    """The texts of a series whose members are numbered: four or more that are the same except for a number, with few
-    gaps ("Sprint 3 was late" to "Sprint 6 was late", but not a limit of 30, 60, 90 and 120 seconds)."""
+    """The texts of a numbered series: at least four that differ only in a number, with few gaps ("Sprint 3 was late" to
+    "Sprint 6 was late", but not a limit of 30, 60, 90 and 120 seconds)."""
     frames: dict[str, dict[tuple[int, ...], str]] = {}
     for text in texts:
         numbers = tuple(map(int, _NUMBER.findall(text)))
@@ -320,9 +313,9 @@ def counted_among(texts: Iterable[str]) -> frozenset[str]:
 
 
 def replaced_among(memories: Iterable[ListedMemory]) -> frozenset[str]:
-    """The ids of the memories that others of these probably replace. An open end counts only once it is closed. A rule
-    is replaced only by another rule, since it would be missed, unless it is a decision, and a rule about the form of
-    names or code only once the others together set all its aspects."""
+    """The ids of memories that others of these probably replace. An open end counts only once it is closed. A rule that
+    is not a decision is replaced only by another rule, since it would be missed; a rule about the form of names or code
+    only once the others together set all its aspects."""
     present = {each.id: each for each in memories}
     in_doubt = [each for each in present.values() if not present.keys().isdisjoint(each.possibly_superseded_by)]
     if not in_doubt:
@@ -350,9 +343,8 @@ def _part_of(content: str, named: re.Match[str]) -> str:
 
 
 def _rules_in(names: Sequence[tuple[int, str]], ways: Sequence[tuple[int, str]]) -> list[tuple[str, str]]:
-    """The kinds of names in a rule, each with the aspects it sets, by position in the text: "start method names with o_
-    and end them with _b" sets two aspects of one kind, "start a names with q_ and b names with r_" one aspect of two.
-    """
+    """The parts of code in a rule with the aspects that it sets: "start method names with o_ and end them with _b" sets
+    two aspects of one part, "start a names with q_ and b names with r_" one aspect of two."""
     rules: dict[tuple[str, str], None] = {}
     for number, (place, way) in enumerate(ways):
         following = ways[number + 1][0] if number + 1 < len(ways) else math.inf
@@ -366,8 +358,7 @@ def _rules_in(names: Sequence[tuple[int, str]], ways: Sequence[tuple[int, str]])
 
 @dataclass(frozen=True)
 class TextPair:
-    """An earlier and a later text. `others` are the cosines of the later one and other texts before it, `around` those
-    of the earlier one and other texts before the later one."""
+    """`others` are the cosines of the later text to other texts before it, `around` those of the earlier text."""
 
     earlier: Read
     later: Read
@@ -378,12 +369,10 @@ class TextPair:
 
     @cached_property
     def shared(self) -> frozenset[str]:
-        """The words in both texts."""
         return self.earlier.keys & self.later.keys
 
     @cached_property
     def own(self) -> tuple[frozenset[str], frozenset[str]]:
-        """The words that only one of the texts has."""
         return self.earlier.keys - self.shared, self.later.keys - self.shared
 
     def both_have(self, own_of: Callable[[Read], frozenset[str]]) -> float:
@@ -392,8 +381,6 @@ class TextPair:
 
 
 class Feature(NamedTuple):
-    """One feature with its weight. `why` says what it is for."""
-
     name: str
     weight: float
     of: Callable[[TextPair], float]
@@ -401,7 +388,7 @@ class Feature(NamedTuple):
 
 
 def _affixes(pair: TextPair) -> float:
-    """1 if both texts are short, and have a prefix (`x_`) or a suffix (`_x`) of their own, of the same shape."""
+    """1 if both texts are short, and each has its own prefix (`x_`) or suffix (`_x`), of the same shape."""
     if max(len(pair.earlier.sequence), len(pair.later.sequence)) > LONGEST_RULE:
         return 0.0
     one, other = (
@@ -412,14 +399,14 @@ def _affixes(pair: TextPair) -> float:
 
 
 def _form(pair: TextPair) -> float:
-    """1 if two rules about the form of names or code have an aspect in common, -1 if they have none."""
+    """1 if two rules about names or code have a common aspect, -1 if not."""
     one, other = pair.earlier.forms, pair.later.forms
     return (1.0 if one & other else -1.0) if one and other else 0.0
 
 
 def _rivals(pair: TextPair) -> float:
-    """The number of ways in which a word of one text takes the place of a word of the other: before the same word,
-    after the same word, or between two words that are adjacent there; times the share of common words."""
+    """The number of ways in which a word takes the place of another: before the same word, after it, or between two
+    words that are adjacent in the other text; times the share of common words."""
     one, other = pair.earlier, pair.later
     own = one.plain & pair.own[0], other.plain & pair.own[1]
     steps = set(pairwise(one.sequence)), set(pairwise(other.sequence))
@@ -435,8 +422,7 @@ def _rivals(pair: TextPair) -> float:
 
 
 def _places(one: Sequence[str], other: Sequence[str]) -> list[tuple[int, int, int, int]]:
-    """The places where two sequences of words differ (start and end in the first, then in the other); none without a
-    common frame."""
+    """The places where two word sequences differ (start and end in each); none without a common frame."""
     matcher = SequenceMatcher(None, one, other, autojunk=False)
     if min(matcher.real_quick_ratio(), matcher.quick_ratio()) < LEAST_FRAME or matcher.ratio() < LEAST_FRAME:
         return []
@@ -450,14 +436,15 @@ def _places(one: Sequence[str], other: Sequence[str]) -> list[tuple[int, int, in
 
 
 def _two_things(pair: TextPair) -> int:
-    """2 if two texts with a common frame of words are certainly about two things of a kind, 1 if probably, otherwise 0.
+    """2 if two texts with a common frame of words are certainly about two things, 1 if probably, otherwise 0.
 
     Probably: they differ in several places, the first of which begins the texts ("web-1 with 4 cores", "web-2 with 8
     cores") or is a name or number, but not only in days and times; or only the name differs, and a value or a verb
     follows ("sample 1: 200 nm", "sample 3: 200 nm"). Certainly: the name is an identifier or before the verb ("crane A
     is red", "crane B is blue"), and no version ("Node 18 is on 3 hosts"); or something happened to each ("crane 1 was
     sold"), or both came to the same state ("moved web-1 to Debian 13", "moved web-2 to Debian 13"). Neither: a
-    correction that says which value was wrong."""
+    correction that says which value was wrong.
+    """
     earlier, later = pair.earlier, pair.later
     if later.takes_back and later.former & earlier.literals:
         return 0
@@ -499,15 +486,15 @@ def _two_things(pair: TextPair) -> int:
 
 @lru_cache(maxsize=1024)
 def two_things(earlier: str, later: str) -> int | None:
-    """The certainty that similar texts are about two things (0 to 2); None instead of 0 unless each has a number, piece
-    of code or quoted word of its own. Cached, because Review needs it after each change."""
+    """As `_two_things`, but None instead of 0 unless each text has a number, piece of code or quoted word of its own.
+    Cached, because Review needs it after each change."""
     pair = TextPair(read(earlier), read(later), cosine=1.0, apart_s=0.0)
     return _two_things(pair) or (0 if pair.both_have(lambda text: text.literals) else None)
 
 
 def _corrects(pair: TextPair) -> float:
-    """1 if the later text has all words of the earlier one and says that one of them no longer holds, or takes it back
-    and has all words but one."""
+    """1 if the later text has all words of the earlier one and denies one of them, or takes it back and has all words
+    but one."""
     if pair.later.former & pair.earlier.keys:
         return float(not pair.own[0])
     return float(pair.later.takes_back and len(pair.own[0]) == 1 and len(pair.shared) > 1)
@@ -520,14 +507,13 @@ def _ended(pair: TextPair) -> float:
 
 
 def _same_day(pair: TextPair) -> float:
-    """1 if both texts are from the same day, and the later one does not say that it corrects the earlier one."""
+    """1 unless the later text says that it corrects the earlier one."""
     says_so = _corrects(pair) or (pair.later.changes and pair.later.former & pair.earlier.keys)
     return float(pair.apart_s < SAME_DAY_S and not says_so)
 
 
 def _lead(cosine: float, others: Sequence[float]) -> float:
-    """The difference of a cosine to that of the nearest other text. Without others, a memory with few texts would be
-    full of doubts, so one is assumed."""
+    """One other is assumed, since a memory with few texts would be full of doubts."""
     return max(-MOST_LEAD, min(MOST_LEAD, cosine - max((LEAST_COSINE, *others))))
 
 
@@ -567,7 +553,7 @@ INTERCEPT: Final = -4.37
 
 
 def _repeats(pair: TextPair) -> bool:
-    """True if the later text says what the earlier one says, or more, without another name or number."""
+    """True if the later text repeats the earlier one, without another name or number."""
     says_otherwise = pair.later.takes_back or pair.later.changes or pair.later.denies != pair.earlier.denies
     return not (says_otherwise or pair.own[0] or pair.own[1] & pair.later.values)
 

@@ -9,7 +9,7 @@ SENTENCE_END: Final = re.compile(
     r"""|[。！？｡](?![。！？｡])[”’」』）]{0,3}\s*"""
     r"""|\n\s*"""
 )
-"""The end of a sentence, and the space after it. Each alternative is bounded, so that the search takes linear time."""
+"""Includes the space after the end. Each alternative is bounded, so that the search takes linear time."""
 _ABBREVIATION: Final = re.compile(
     r"(?:^|[\s(])(?:e\.g|i\.e|cf|vs|etc|approx|mr|mrs|ms|dr|prof|st|no|fig|ca|z\.b|d\.h|[^\W\d_])\.$", re.IGNORECASE
 )
@@ -23,20 +23,16 @@ _PREFACE: Final = re.compile(
     r"(?P<label>(?:correction|decision|decided|convention|preference|rule|note|fact|update|reminder)\b[^:.\n]{0,60}:\s+)?",
     re.IGNORECASE,
 )
-"""The words that say when, by whom and as what a text was written: "2026-02-18 Correction from Marta: "."""
+"""Matches "2026-02-18 Correction from Marta: ", for example."""
 
 _MARKS: Final = re.compile(r"^\s*(?:#{1,6}|[-*])\s+|(?<=:)\s+[-*](?=\s)|^[\s|:-]+$|^\s*```\w*\s*$")
-"""The marks at the beginning of a Markdown line or after a colon, and lines that consist only of marks. Numbers are not
-marks: "24. December"."""
+"""Marks at the beginning of a line or after a colon, and lines of marks. Numbers are not marks: "24. December"."""
 _BOLD: Final = re.compile(r"(?<![\w*])\*\*(?=\S)((?:[^*`\n]|`[^`\n]*`)+)(?<=\S)\*\*(?![\w*])")
 
 
 def split_sentences(text: str) -> list[str]:
-    """The sentences in order, without surrounding whitespace and list markers. Blank sentences are omitted.
-
-    A line break ends a sentence. A full stop after a well-known abbreviation, an initial, or a number at the start of a
-    line does not.
-    """
+    """The sentences without list markers. A line break ends a sentence; a full stop after an abbreviation, an initial,
+    or a number at the start of a line does not."""
     pieces: list[str] = []
     begin = 0
     for match in SENTENCE_END.finditer(text):
@@ -50,7 +46,7 @@ def split_sentences(text: str) -> list[str]:
 
 
 def _ends_nothing(text: str, begin: int, match: re.Match[str]) -> bool:
-    """True if the mark belongs to an abbreviation, or to a number at the start of the piece that starts at `begin`."""
+    """True after an abbreviation, or a number at the start of the piece."""
     mark = match.start()
     if text[mark] != "." or "\n" in match.group():
         return False
@@ -60,14 +56,13 @@ def _ends_nothing(text: str, begin: int, match: re.Match[str]) -> bool:
 
 
 def says_more(older: str, newer: str) -> bool:
-    """True if an older text says so much more than a newer text that the newer probably changes only part of it: it is
-    more than twice as long, or has more statements."""
+    """True if the newer text is less than half as long, or has fewer statements: it changes only a part."""
     one, other = (sum(len(each.split("; ")) for each in split_sentences(text)) for text in (older, newer))
     return bool(newer) and (2 * len(newer) < len(older) or other < one)
 
 
 def from_best_sentence(text: str, score: Callable[[str], int]) -> str:
-    """The text on one line from its best sentence onwards, with "…" in place of earlier sentences."""
+    """The text on one line from its best sentence, with "…" in place of earlier ones."""
     sentences = split_sentences(text) or [""]
     scores = [score(each) for each in sentences]
     best = scores.index(max(scores))
@@ -75,18 +70,17 @@ def from_best_sentence(text: str, score: Callable[[str], int]) -> str:
 
 
 def without_preface(text: str) -> str:
-    """The text without the words that say when, by whom and as what kind of note it was written."""
     return _PREFACE.sub("", text)
 
 
 def without_label(text: str) -> str:
-    """The text without its preface, unless that contains a number, such as a date: "Decided on 27 November: "."""
+    """The text without its preface, unless that contains a number: "Decided on 27 November: "."""
     preface = _PREFACE.match(text)
     return text if preface and _NUMBER.search(preface["label"] or "") else without_preface(text)
 
 
 def cut_at_word(text: str, length: int) -> str:
-    """The beginning of a text, of at most `length` characters, cut after a word if possible."""
+    """At most `length` characters, cut after a word if possible."""
     if len(text) <= length:
         return text
     head = text[: length + 1]
@@ -95,12 +89,11 @@ def cut_at_word(text: str, length: int) -> str:
 
 
 def one_line(text: str) -> str:
-    """The text without line breaks."""
     return " ".join(text.split())
 
 
 def without_marks(text: str) -> str:
-    """A Markdown text on one line, without the marks of headings, lists, tables and bold words."""
+    """A Markdown text on one line, without its marks."""
     lines = []
     for line in _BOLD.sub(r"\1", text).splitlines():
         words = _MARKS.sub("", line).strip()
@@ -112,14 +105,12 @@ def without_marks(text: str) -> str:
 
 
 def excerpt(text: str, length: int = 200) -> str:
-    """The beginning of a text on one line, with "…" if it has more than `length` characters."""
     line = one_line(text)
     return line if len(line) <= length else f"{cut_at_word(line, length)} …"
 
 
 def first_words(text: str, number: int) -> str:
-    """The first `number` words of a text on one line, with "…" if there are more. In scripts without spaces,
-    `LETTERS_A_WORD` characters count as a word."""
+    """The first words on one line. In scripts without spaces, `LETTERS_A_WORD` characters count as a word."""
     text = text.strip()
     words = text[: 20 * number].split()
     cut = cut_at_word(" ".join(words[:number]), LETTERS_A_WORD * number)
@@ -127,12 +118,10 @@ def first_words(text: str, number: int) -> str:
 
 
 LEAST_QUOTED: Final = 16
-"""The minimum length, in characters, of a sentence that identifies a quotation."""
 
 
 def quotable(texts: Iterable[str]) -> tuple[str, ...]:
-    """The passages that prove that another text that contains them quotes one of these texts: each whole text, and its
-    sentences, except sentences so short that they may match by chance."""
+    """The passages that reveal a quotation: whole texts, and sentences too long to match by chance."""
     quotations: dict[str, None] = {}
     for text in texts:
         for each in (text.strip(), *split_sentences(text)):

@@ -14,9 +14,7 @@ from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.ids import MEMORY_PREFIX, parse_memory_id
 
 LEAST: Final = 4
-"""The length of the shortest form."""
 ID_FIELDS: Final = frozenset({"memory_id", "id", "node_id", "supersedes", "target", "replaced_by", "links"})
-"""Tool arguments that are memory ids."""
 OWN_WORDS: Final = frozenset({"content", "metadata", "structured", "excerpt", "memory_ids"})
 """Parts of an answer in which ids are not shortened: stored texts, and data kept by programs."""
 NAMED_CANDIDATES: Final = 5
@@ -26,29 +24,28 @@ WHOLE: Final = re.compile(rf"{MEMORY_PREFIX}[0-7][0-9A-HJKMNP-TV-Z]{{25}}")
 
 
 def part_of_id(text: str) -> str | None:
-    """The beginning or ending of an id in upper case; None if the text is a whole id or cannot be part of one."""
+    """The beginning or ending of an id in upper case; None for a whole id or another text."""
     match = _PART.fullmatch(text.strip())
     return match and match[1].upper()
 
 
 def id_or_part(text: str, *, field: str = "memory_id") -> str:
-    """A whole id with its prefix, or part of an id, in upper case. Raises `InvalidInput` for any other text."""
+    """A whole id with its prefix, or part of one in upper case. Raises `InvalidInput`."""
     return part_of_id(text) or parse_memory_id(text, field=field)
 
 
 def has_part(memory_id: str, part: str) -> bool:
-    """True if an id begins or ends with this part."""
     bare = memory_id.removeprefix(MEMORY_PREFIX)
     return bare.startswith(part) or bare.endswith(part)
 
 
 def keys_of(parts: Iterable[str]) -> set[str]:
-    """The first and last characters of parts, for looking up ids that may match."""
+    """First and last characters, for looking up ids that may match."""
     return {key for part in parts for key in (part[:LEAST], part[-LEAST:])}
 
 
 def short_forms(ids: Iterable[str], known: Iterable[str]) -> dict[str, str]:
-    """For each id, the shortest ending that is unique among the known ids; unknown ids are omitted."""
+    """The shortest ending of each id that is unique among the known ids; unknown ids are omitted."""
     alike: defaultdict[str, list[str]] = defaultdict(list)
     known = set(known)
     for each in known:
@@ -63,12 +60,7 @@ def short_forms(ids: Iterable[str], known: Iterable[str]) -> dict[str, str]:
 
 
 def only_one(part: str, candidates: Collection[tuple[str, str]], field: str) -> str:
-    """The only id that matches a part, from candidates with their first words.
-
-    Raises:
-        NotFound: there is no candidate.
-        InvalidInput: there are several; the message names them.
-    """
+    """The only id that matches a part. Raises `NotFound`, or `InvalidInput` with the first words of several."""
     if not candidates:
         raise NotFound(f"there is no memory whose id begins or ends with {part}", field=field)
     if len(candidates) > 1:
@@ -79,7 +71,6 @@ def only_one(part: str, candidates: Collection[tuple[str, str]], field: str) -> 
 
 
 def replaced_in_arguments(value: Any, resolve: Callable[[str, str], str], field: str = "") -> Any:
-    """A tool's arguments, with each memory id replaced by `resolve(text, field)`."""
     match value:
         case str() if field in ID_FIELDS:
             return resolve(value, field)
@@ -94,7 +85,6 @@ def replaced_in_arguments(value: Any, resolve: Callable[[str, str], str], field:
 
 
 def replaced_in_answer(value: Any, short: Callable[[str], str]) -> Any:
-    """An answer with each whole id replaced by `short(id)`."""
     match value:
         case str() if WHOLE.fullmatch(value):
             return short(value)

@@ -14,14 +14,13 @@ from remembrancer.memory.lexicon import word_lists
 
 ENGLISH: Final = "en"
 STOP_WORDS: Final = word_lists("stop_words")
-"""The stop words of each language."""
 _ORDER: Final = {language: place for place, language in enumerate(STOP_WORDS)}
 _LANGUAGES: Final = {
     word: tuple(language for language, known in STOP_WORDS.items() if word in known)
     for word in frozenset().union(*STOP_WORDS.values())
 }
 _ELIDED: Final = frozenset(("c", "d", "j", "l", "m", "n", "qu", "s", "t"))
-"""The letters of elided French words before an apostrophe."""
+"""French words before an apostrophe."""
 ENGLISH_STOP_WORDS: Final = STOP_WORDS[ENGLISH]
 _WORD: Final = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?")
 _SCRIPTS: Final = (
@@ -33,10 +32,7 @@ _SCRIPTS: Final = (
 
 @lru_cache(maxsize=8)  # a stored text is examined several times
 def language_of(text: str) -> str | None:
-    """The apparent language of a text, judging by its script if that is distinctive, else by its stop words.
-
-    None if there are too few of them.
-    """
+    """The apparent language, judging by a distinctive script, or else by the text's stop words, if any."""
     if not text.isascii():
         for language, letters in _SCRIPTS:
             if len(letters.findall(text)) * 3 > len(text):

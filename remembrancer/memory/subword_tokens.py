@@ -18,9 +18,8 @@ from functools import lru_cache
 from typing import Final
 
 LONGEST: Final = 100
-"""The length in characters above which a name gets no spellings, since it is probably data: a key, or base64."""
+"""A longer name gets no spellings, since it is probably data: a key, or base64."""
 MOST_PARTS: Final = 16
-"""The number of parts above which a name gets no spellings."""
 
 _RUN: Final = re.compile(
     "[\u0e01-\u0fff\u1000-\u109f\u1780-\u17dd\u3005-\u3007\u3041-\u309f\u30a1-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
@@ -40,7 +39,7 @@ _MARKS: Final = {
 
 
 def subword_tokens(*texts: str) -> str:
-    """Return the extra spellings of some texts, to be indexed with them. Plain English has almost none."""
+    """The extra spellings of some texts, to be indexed with them. Plain English has almost none."""
     found: list[str] = []
     for text in texts:
         plain = bare(text)
@@ -53,27 +52,27 @@ def subword_tokens(*texts: str) -> str:
 
 
 def bare(text: str) -> str:
-    """Return a text in normal form, without marks on its letters, apart from marks that are part of a letter."""
+    """A text in normal form, without marks on its letters."""
     return text if text.isascii() else unicodedata.normalize("NFKC", text).translate(_MARKS)
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a bare text as split by the tokenizer, without the runs from `runs_of`."""
+    """The words as the tokenizer splits them, without the runs from `runs_of`."""
     return [word for piece in _RUN.split(text) for word in _WORD.findall(piece)]
 
 
 def runs_of(text: str) -> list[str]:
-    """Return the runs of a bare text in scripts without spaces."""
+    """The runs of a bare text in scripts without spaces."""
     return [run for word in _WORD.findall(text) for run in _RUN.findall(word)]
 
 
 def pairs_of(run: str) -> list[str]:
-    """Return the pairs of neighbouring letters in a run, which serve as its words; a single letter is kept."""
+    """Pairs of neighbouring letters, which serve as words; a single letter is kept."""
     return [run[at : at + 2] for at in range(max(1, len(run) - 1))]
 
 
 def name_parts(words: Iterable[str]) -> list[str]:
-    """Split words at their capitals and numbers, in order; words without parts are kept."""
+    """Split words at their capitals and numbers; words without parts are kept."""
     parts: list[str] = []
     for part in (part for word in words for part in _CAMEL.split(word)):
         numbered = _NUMBERED.fullmatch(part)
@@ -82,7 +81,7 @@ def name_parts(words: Iterable[str]) -> list[str]:
 
 
 def joined_names(piece: str) -> list[str]:
-    """Return each name of several parts in a piece of bare text as one word. A path has several names."""
+    """Each name of several parts as one word. A path has several names."""
     return [
         joined for name in _NAME.findall(piece) if len(name) <= LONGEST and (joined := _joined(_WORD.findall(name)))
     ]
@@ -99,7 +98,7 @@ def _of_name(name: str) -> tuple[str, ...]:
 
 
 def _joined(words: list[str]) -> str:
-    """Join words. Empty for a single word, and for a number with dots, which differs from the number without dots."""
+    """Empty for a single word, and for a number with dots, which differs from the number without dots."""
     joined = "".join(words) if 1 < len(words) <= MOST_PARTS else ""
     return "" if joined.isdigit() else joined
 

@@ -18,20 +18,14 @@ import msgspec
 from remembrancer.protocol.errors import InvalidInput
 
 _REFUSED: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
-"""Categories of characters not allowed in names: control characters, surrogates, and line and paragraph separators."""
+"""Control characters, surrogates, and line and paragraph separators."""
 _UNSEEN: Final = frozenset("\u061c\u200b\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff")
-"""Bidirectional controls and zero-width characters: names that contain them can look alike, or be read as different
-names. The joiners (U+200C, U+200D) are allowed, because several scripts and emoji need them."""
+"""Names with these may look alike. Several scripts and emoji need the joiners (U+200C, U+200D)."""
 _SHOWN: Final = 60
 
 
 def clean_name(text: str, *, field: str, longest: int) -> str:
-    """A short text (a tag, a name, an id) in Unicode's NFC and without surrounding whitespace.
-
-    Raises:
-        InvalidInput: it is empty, longer than `longest` characters, or contains a control character (including
-        invisible characters and controls of text direction) or a lone surrogate.
-    """
+    """A short text in Unicode's NFC, without surrounding whitespace. Raises `InvalidInput`."""
     name = unicodedata.normalize("NFC", text).strip()
     if not name:
         raise InvalidInput(f"{field} must not be empty", field=field)
@@ -45,11 +39,7 @@ def clean_name(text: str, *, field: str, longest: int) -> str:
 
 
 def check_text(text: str, *, field: str, longest_bytes: int) -> None:
-    """Check that a text of several lines can be stored unchanged. Line breaks and tabs are allowed.
-
-    Raises:
-        InvalidInput: it is blank, longer than `longest_bytes` in UTF-8, or contains a NUL or a lone surrogate.
-    """
+    """Raises `InvalidInput` for a blank or long text, a NUL or a lone surrogate."""
     if not text or text.isspace():
         raise InvalidInput(f"{field} must not be empty", field=field)
     try:
@@ -65,10 +55,7 @@ def check_text(text: str, *, field: str, longest_bytes: int) -> None:
 
 
 def finder_of(patterns: Iterable[str]) -> Callable[[str], list[int]]:
-    """A function that returns the indexes of the RE2 patterns that match a text without lone surrogates, in order.
-
-    It matches all patterns at once, so a hundred take as long as one.
-    """
+    """Finds the RE2 patterns that match a text without lone surrogates: a hundred take as long as one."""
     import re2  # few processes need it
 
     matcher = re2.Set.SearchSet()
@@ -79,14 +66,12 @@ def finder_of(patterns: Iterable[str]) -> Callable[[str], list[int]]:
 
 
 def shown(value: object) -> str:
-    """A value as quoted in an error message: short, with unprintable characters escaped, and as JSON unless it is
-    text."""
+    """A value as quoted in an error message: short and printable, as JSON unless it is text."""
     text = repr(value) if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The end of an error message about an unknown name: the nearest known name, if any, and all known names."""
     names = list(known)
     near = [each for each in names if name in each.split("_")] or difflib.get_close_matches(name, names, 1, 0.5)
     listed = f"valid names are {', '.join(names)}" if names else "there are none"
@@ -114,15 +99,12 @@ MAX_OBJECT_BYTES: Final = 65_536
 MAX_OBJECT_DEPTH: Final = 8
 MAX_KEY: Final = 200
 MAX_EXACT: Final = 2**53
-"""JSON represents all integers up to this one exactly."""
+"""JSON represents integers up to this one exactly."""
 
 
 def clean_object(given: dict[str, Any], *, field: str) -> dict[str, Any] | None:
-    """A validated object, or None if it is empty. Its top-level names are cleaned like other names.
-
-    Raises:
-        InvalidInput: it is too large or too deeply nested, or contains a value that JSON or MessagePack would change.
-    """
+    """An object with cleaned names, or None if it is empty. Raises `InvalidInput` if it is too large or too deeply
+    nested, or contains a value that JSON or MessagePack would change."""
     if not given:
         return None
     for name, value in given.items():
@@ -139,8 +121,6 @@ def clean_object(given: dict[str, Any], *, field: str) -> dict[str, Any] | None:
 
 
 def _check_value(value: Any, field: str, depth: int) -> None:
-    """Raises `InvalidInput` for a value that is nested too deeply, or contains a number that JSON or MessagePack would
-    change."""
     match value:
         case int() | float() if not abs(value) <= MAX_EXACT:
             message = f"{field} must be a number from -2**53 to 2**53, not {shown(value)}: give it as a string"
@@ -160,26 +140,24 @@ _ROLES: Final = re.compile(
     r"|(?:tool|function)(?:_\w+)?|antml)\b|\|)|\[(?=/?INST\])",
     re.IGNORECASE,
 )
-"""The beginning of a tag that a model may mistake for part of its conversation's structure."""
+"""A tag that a model may mistake for its conversation's structure."""
 _STEERING: Final = r"\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069"
-"""Control characters for terminals and text direction, except line breaks and tabs."""
+"""Control characters for terminals and text direction."""
 _INVISIBLE: Final = (
     r"\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2060-\u2065\u206a-\u206f\u3164\ufe00-\ufe0f"
     r"\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
-"""Invisible zero-width characters, which can hide text from people but not from models."""
+"""These can hide text from people but not from models."""
 _HIDDEN: Final = re.compile(rf"(?:[{_STEERING}\u2028\u2029{_INVISIBLE}]|\r(?!\n))+")
 _STEERS: Final = re.compile(rf"[{_STEERING}\r]")
 _JOINED: Final = re.compile("[\ufe0e\ufe0f]?[\u200c\u200d]?")
 """The emoji style selector, and a joiner that several scripts and emoji need."""
 _FIRST_JOINED: Final = "\u0590"
-"""Letters before this character (Latin, Greek, Cyrillic) are never joined."""
 _KEYCAP: Final = "\ufe0f\u20e3"
 """Turns the preceding digit into a keycap emoji."""
 
 
 def _harmless(match: re.Match[str]) -> str:
-    """The replacement for a run of invisible characters."""
     hidden, text, (start, end) = match[0], match.string, match.span()
     may_join = text[start - 1 : start] >= _FIRST_JOINED or text[start : end + 1] == _KEYCAP
     kept = _JOINED.match(hidden) if may_join else None
@@ -188,46 +166,38 @@ def _harmless(match: re.Match[str]) -> str:
 
 
 def harmless(text: str) -> str:
-    """A text without control characters, tags, and invisible characters that no script needs.
-
-    Line breaks and tabs are kept. Control characters are replaced with U+FFFD, the others are removed.
-    """
+    """Replace control characters with U+FFFD, and remove invisible characters that no script needs."""
     is_plain = text.isascii() and text.replace("\n", "").replace("\t", "").isprintable()
     return text if is_plain else _HIDDEN.sub(_harmless, text)
 
 
 def printable(text: str) -> str:
-    """A text made safe for a terminal: with its line breaks, but without control and invisible characters."""
     return harmless(text).replace("\r\n", "\n")
 
 
 NAMELESS: Final = "A session"
-"""The name for a client that does not give one."""
 
 
 def client_title(client: str) -> str:
-    """A client's display name: `claude-code` becomes `Claude Code`. A client that has kept its library's default name
-    becomes `NAMELESS`."""
+    """`claude-code` becomes `Claude Code`, and a library's default name `NAMELESS`."""
     if client.lower() in ("mcp", "mcp-client"):
         return NAMELESS
     return client.replace("-", " ").title() if client.islower() else client
 
 
 def session_title(client: str | None, started_at: float) -> str:
-    """A session's display name: its client's name, or its start time if the client has no name of its own."""
     name = client_title(client or NAMELESS)
     return f"{name} of {datetime.fromtimestamp(started_at).astimezone():%d %b, %H:%M}" if name == NAMELESS else name
 
 
 def count(number: int, noun: str, plural: str = "") -> str:
-    """A number with its noun: 1 memory, 1,200 memories."""
+    """As in "1 memory" and "1,200 memories"."""
     several = plural or (f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s")
     return f"{number:,} {noun if number == 1 else several}"
 
 
 def neutralised(text: str) -> str:
-    """A stored text made safe for display: it cannot pose as part of the conversation's structure, or control a
-    terminal."""
+    """A text that cannot pose as part of the conversation's structure, or control a terminal."""
     text = harmless(text)
     if "<" in text or "[" in text:
         text = _ROLES.sub(lambda found: "‹" if found[0] == "<" else "［", text)
@@ -248,13 +218,12 @@ def neutralised_value(value: Any) -> Any:
 
 
 def tags_text(tags: Sequence[str]) -> str:
-    """Tags in editable form: separated by commas, with quotes around a tag that contains a comma."""
+    """Tags separated by commas, with quotes around a tag that contains a comma."""
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow(tags)
     return line.getvalue()
 
 
 def tags_in(text: str) -> tuple[str, ...]:
-    """Parse tags in the form of `tags_text`."""
     cells = (tag.strip() for row in csv.reader([" ".join(text.split())], skipinitialspace=True) for tag in row)
     return tuple(tag for tag in cells if tag)

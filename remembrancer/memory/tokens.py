@@ -10,11 +10,11 @@ from typing import Final
 from remembrancer.memory.sentences import cut_at_word
 
 CHARACTERS_A_TOKEN: Final = 12
-"""No prose or code has more characters per token: a text that is too long by this measure is not even counted."""
+"""No prose or code has more: a longer text is not even counted."""
 LEAST_CUT_TOKENS: Final = 16
-"""A memory cut to fewer tokens than this is useless."""
+"""A memory cut to fewer tokens is useless."""
 LEAST_CHUNK_TOKENS: Final = 32
-"""The minimum size of a file's chunks (not in `chunks.py`, which takes longer to import)."""
+"""Not in `chunks.py`, which takes longer to import."""
 _PIECE: Final = re.compile(
     r"([A-Za-z]+)|(\d{1,3}|\n+| {2,})|([^\sA-Za-z0-9\u0080-\U0010ffff]+)|([\u0080-\U0010ffff])|\s"
 )
@@ -24,19 +24,11 @@ Count = Callable[[str], int]
 
 
 def estimate_tokens(text: str) -> int:
-    """Estimates the number of tokens in a text for an assistant's model, without a vocabulary. It is meant to be too
-    high rather than too low.
-
-    Four letters of an ASCII word are one token, and so are up to three digits, a run of spaces, or 2.5 symbols in a
-    row. In other scripts, an accented letter counts as 1.5, a Greek or Cyrillic letter (and letters in between) as
-    0.66, others as 1.75.
-
-    Compared with cl100k_base, the sum over many paragraphs is too high by 28 % in English, 24 % in Python code, 14 % in
-    JSON, and, on texts that were not used for choosing these numbers, by 25 to 39 % in Chinese, Japanese and Korean, 40
-    % in Russian, 7 % in Ukrainian and 2 % in German. One paragraph in twenty is underestimated by 6 % or more in
-    Chinese and Korean, 7 % in Ukrainian and 15 % in German, and none in twenty in the other languages; the worst single
-    line has 34 % more.
-    """
+    """Estimates the tokens of a text without a vocabulary, rather too high than too low. Four letters of an ASCII word
+    are one token, and so are up to three digits, a run of spaces, or 2.5 symbols in a row. In other scripts, an
+    accented letter counts as 1.5, a Greek or Cyrillic letter (and letters in between) as 0.66, others as 1.75. Compared
+    with cl100k_base, many paragraphs together are 14 to 28 % too high in English, code and JSON, 25 to 40 % in Chinese,
+    Japanese, Korean and Russian, and 2 to 7 % in German and Ukrainian; a single line may be too low by a quarter."""
     tokens = 0.0
     for word, number, signs, other in _PIECE.findall(text):
         if word:
@@ -51,11 +43,8 @@ def estimate_tokens(text: str) -> int:
 
 
 def truncate(text: str, max_tokens: int) -> str:
-    """The longest beginning of a text that is estimated at no more than `max_tokens`, in whole characters.
-
-    Grapheme clusters are not split: a letter keeps its accents, an emoji its modifiers. The text is cut at the end of a
-    word if one ends in the second half. The result may be empty.
-    """
+    """The longest beginning of at most `max_tokens`, perhaps empty. It does not split grapheme clusters, and ends with
+    a word if one ends in the second half."""
     if estimate_tokens(text) <= max_tokens:
         return text
     if max_tokens <= 0:
@@ -65,7 +54,7 @@ def truncate(text: str, max_tokens: int) -> str:
 
 
 def beginning_within(text: str, most: int, form: Callable[[str], str], count: Count) -> str | None:
-    """The longest beginning of a text whose `form` has at most `most` tokens; None if it would be too short."""
+    """The longest beginning whose `form` has at most `most` tokens; None if it would be too short."""
     room = most - count(form(""))
     while room >= LEAST_CUT_TOKENS:
         beginning = truncate(text[: room * CHARACTERS_A_TOKEN], room)
@@ -77,8 +66,8 @@ def beginning_within(text: str, most: int, form: Callable[[str], str], count: Co
 
 
 def whole_characters(text: str, end: int) -> int:
-    """The last position up to `end` at which a text can be cut without splitting a letter from its accents or
-    modifiers, or a joined emoji."""
+    """The last position up to `end` that does not separate a letter from its accents or modifiers, or split an
+    emoji."""
     while 0 < end < len(text) and (
         _ZERO_WIDTH_JOINER in text[end - 1 : end + 1]
         or "\U0001f3fb" <= text[end] <= "\U0001f3ff"  # a skin tone

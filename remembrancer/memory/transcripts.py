@@ -21,16 +21,14 @@ from remembrancer.memory.limits import moment
 from remembrancer.protocol.wire import UNDECODABLE
 
 RESULT_CHARACTERS: Final = 400
-"""The number of characters kept from a tool's result; its beginning says what it was, its end how it went."""
+"""Kept from a tool's result; its beginning says what it was, its end how it went."""
 CALL_CHARACTERS: Final = 200
 EXAMINED_CHARACTERS: Final = 8_000
-"""The number of characters examined at either end of a text before it is shortened."""
 LONGEST_TURN: Final = 60_000
-"""The maximum length of a turn in characters: a pasted file is not conversation."""
 _CLIENT_TEXT: Final = re.compile(
     r"<(system-reminder|environment_context|user_instructions|local-command-\w+|ide_\w+)>.*?(?:</\1>|\Z)", re.DOTALL
 )
-"""Text that clients add to the user's message."""
+"""Clients add this to the user's message."""
 _COMMAND: Final = re.compile(r"\s*<(?:command-\w+|local-command-caveat|bash-\w+)>")
 
 _decode: Final = msgspec.json.Decoder(dict[str, Any]).decode
@@ -39,7 +37,7 @@ TranscriptRole = Literal["user", "assistant"]
 
 
 class TranscriptTurn(NamedTuple):
-    """A turn of a conversation: its number in the transcript (from 1), and its time (seconds since the epoch)."""
+    """`number` counts from 1; `at` is in seconds since the epoch."""
 
     number: int
     role: TranscriptRole
@@ -48,8 +46,8 @@ class TranscriptTurn(NamedTuple):
 
 
 def read_turns(data: bytes) -> tuple[list[TranscriptTurn], str]:
-    """The turns of a transcript, and the session's working directory (empty if none is named). An incomplete last line
-    and turns whose `uuid` occurred earlier are omitted."""
+    """The turns of a transcript, and the session's directory (or ""). An incomplete last line and repeated turns are
+    omitted."""
     turns: list[TranscriptTurn] = []
     directory = ""
     known: set[str | bytes] = set()
@@ -93,7 +91,7 @@ def _time_of(record: dict[str, Any]) -> float | None:
 
 
 def _message_in(record: dict[str, Any]) -> tuple[TranscriptRole, str]:
-    """The speaker and the text of a line; no text if it is not part of this conversation."""
+    """The speaker and the text, which is empty if the line is not part of this conversation."""
     match record:
         case {"type": "response_item", "payload": {"type": "message", "role": "user" | "assistant" as role} as payload}:
             return role, _cleaned([_spoken(texts_in(payload.get("content")))])
@@ -110,7 +108,7 @@ def _message_in(record: dict[str, Any]) -> tuple[TranscriptRole, str]:
 
 
 def _block(block: Any) -> str:
-    """The text of a block in a Claude Code message, or of a Codex item that is not a message."""
+    """A block of a Claude Code message, or a Codex item that is not a message."""
     match block:
         case {"type": "text"}:
             return _spoken(_text_of(block, "text"))
@@ -122,7 +120,6 @@ def _block(block: Any) -> str:
 
 
 def texts_in(content: Any) -> str:
-    """The texts in a message's content: a text, blocks with texts, or an object with a text."""
     match content:
         case str():
             return content
@@ -138,7 +135,6 @@ def _spoken(text: str) -> str:
 
 
 def _call(name: str, given: Any) -> str:
-    """A tool call as one line."""
     values = given.values() if isinstance(given, dict) else [given]
     text = " ".join(" ".join(value.split()) for value in values if isinstance(value, str))
     return f"[{name or 'tool'}: {_shortened(text, CALL_CHARACTERS)}]"
@@ -149,7 +145,7 @@ def _result(text: str) -> str:
 
 
 def _shortened(text: str, characters: int) -> str:
-    """The beginning and the end of a text. Credentials are masked first, since half of one would not be recognized."""
+    """Credentials are masked first, since half of one would not be recognized."""
     if len(text) > 2 * EXAMINED_CHARACTERS:
         text = f"{text[:EXAMINED_CHARACTERS]} … {text[-EXAMINED_CHARACTERS:]}"
     text = masked(text)
@@ -160,6 +156,6 @@ def _shortened(text: str, characters: int) -> str:
 
 
 def _cleaned(parts: Sequence[str]) -> str:
-    """The text of a turn to be stored, without lone surrogates and with every credential masked."""
+    """Credentials are masked, and lone surrogates replaced."""
     text = "\n".join(part for part in parts if part)
     return masked(text[: LONGEST_TURN + EXAMINED_CHARACTERS].encode("utf-8", "replace").decode())[:LONGEST_TURN].strip()

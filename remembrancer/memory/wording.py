@@ -19,7 +19,7 @@ _NO_SUFFIX: Final = ("ss", "us", "is", "eed")
 _SHORTEST_STEM: Final = 3
 _VOWELS: Final = frozenset("aeiouy")
 LONG_WORD: Final = 8
-"""Words of at least this length also lose endings such as `-ation`."""
+"""These also lose endings such as `-ation`."""
 _SHORTEST_ROOT: Final = 4
 _ENDINGS: Final = (
     *("izations", "ization", "isation", "ifications", "ification", "ations", "ation", "izing", "izers", "izer", "ized"),
@@ -34,7 +34,7 @@ _BY_LAST: Final = {last: tuple(e for e in _ENDINGS if e[-1] == last) for last in
 _LISTS: Final = word_lists("wording")
 ARTICLES: Final = _LISTS["articles"]
 FILLERS: Final = _LISTS["fillers"]
-"""Words that are dropped: "no longer" becomes "no"."""
+"""These are dropped: "no longer" becomes "no"."""
 FUNCTION_WORDS: Final = _LISTS["function_words"]
 DENIALS: Final = _LISTS["denials"]
 NUMBERS: Final = {
@@ -42,7 +42,7 @@ NUMBERS: Final = {
     "eight": "8", "nine": "9", "ten": "10", "eleven": "11", "twelve": "12",
 }  # fmt: skip
 _CONTRACTED: Final = {"ca": "can", "wo": "will", "sha": "shall"}
-"""The stems of verbs before "n't", if they differ from the verbs themselves."""
+"""Stems of verbs before "n't"."""
 PREPOSITIONS: Final = _LISTS["prepositions"]
 _INSIGNIFICANT: Final = ARTICLES | _LISTS["insignificant"]
 _AROUND: Final = "'\"`´“”„‘’«»()[]{},;:!…"
@@ -50,9 +50,8 @@ _AROUND: Final = "'\"`´“”„‘’«»()[]{},;:!…"
 
 @lru_cache(maxsize=1024)
 def normalised(text: str) -> str:
-    """A text without irrelevant differences: character forms (NFKC), case, whitespace, final punctuation.
-
-    Cached, because each text is compared with several others."""
+    """A text without differences in character forms (NFKC), case, whitespace and final punctuation. Cached, because
+    each text is compared with several others."""
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     joined = " ".join(folded.split())
     joined = joined.rstrip(" .!") or joined  # some people write a space before these marks
@@ -61,8 +60,7 @@ def normalised(text: str) -> str:
 
 
 def spellings(text: str) -> tuple[str, ...]:
-    """A text and six variants: without superfluous spaces, with a full stop, an exclamation mark or neither, and with
-    the first letter in upper or lower case."""
+    """Variants without superfluous spaces, with or without a final mark, and with either case of the first letter."""
     bare = _BLANKS.sub(" ", text.strip()).rstrip(" .!") or text
     either = bare[:1].upper() + bare[1:], bare[:1].lower() + bare[1:]
     return (text, *(written + end for written in either for end in ("", ".", "!")))
@@ -70,17 +68,13 @@ def spellings(text: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=200_000)
 def stem(word: str) -> str:
-    """A lower-case word without its ending, for comparing words, not for display.
-
-    "stops", "stopped" and "stopping" share a stem; so do longer words that are different parts of speech: "validates"
-    and "validation".
-    """
+    """A lower-case word without its ending, for comparison. "stops" and "stopping" share a stem, and so do longer words
+    that are different parts of speech: "validates" and "validation"."""
     inflected = _without_inflection(word)
     return inflected if len(word) < LONG_WORD else min(inflected, _without_ending(word), key=len)
 
 
 def _without_inflection(word: str) -> str:
-    """A word without the ending of its plural, past tense or progressive form."""
     if word in ("uses", "used", "using"):
         return "use"
     for suffix, instead in _SUFFIXES:
@@ -94,7 +88,7 @@ def _without_inflection(word: str) -> str:
 
 
 def _without_ending(word: str) -> str:
-    """A word without the first ending in `_ENDINGS` whose removal leaves enough letters."""
+    """Removes the first ending that leaves enough letters."""
     for ending in _BY_LAST.get(word[-1], ()):
         root = word[: -len(ending)]
         if word.endswith(ending) and len(root) >= _SHORTEST_ROOT:
@@ -108,8 +102,8 @@ def _without_e(word: str) -> str:
 
 @lru_cache(maxsize=1024)
 def significant_words(text: str) -> tuple[str, ...]:
-    """The words of a text in order, without endings, punctuation, articles and the like. Symbols in a word are kept
-    (`_a`, `--force`, `C++`), and so is a word of only symbols. Cached, because each text is compared with several."""
+    """The words without endings, punctuation, articles and the like. Symbols in a word are kept (`_a`, `--force`,
+    `C++`). Cached, because each text is compared with several."""
     words: list[str] = []
     for written in normalised(text).split():
         word = written.strip(_AROUND).rstrip(_AROUND + ".").replace("’", "'") or written
@@ -120,8 +114,8 @@ def significant_words(text: str) -> tuple[str, ...]:
 
 
 def same_in_words(one: str, other: str) -> bool:
-    """True if one of two texts can stand for the other: they have the same significant words in the same order. A part
-    may have moved from the end to the beginning ("Before each push, run the tests")."""
+    """True if two texts have the same significant words in the same order. A part may have moved from the end to the
+    beginning ("Before each push, run the tests")."""
     if normalised(one) == normalised(other):
         return True
     a, b = significant_words(one), significant_words(other)

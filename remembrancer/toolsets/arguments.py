@@ -13,11 +13,11 @@ from remembrancer.memory.text import nearest, shown, types_in_words
 from remembrancer.protocol.errors import InvalidInput
 
 _DROPPED: Final = frozenset({"title", "additionalProperties"})
-"""Schema keywords that cost tokens in every session but tell a model little."""
+"""These cost tokens in every session but tell a model little."""
 
 
 def input_schema(arguments: type[msgspec.Struct]) -> dict[str, Any]:
-    """The JSON Schema of a struct of arguments, flat enough for every client."""
+    """The JSON Schema of a struct, flat enough for every client."""
     root = msgspec.json.schema(arguments)
     inlined: dict[str, Any] = _inline(root, root.get("$defs", {}))
     return {name: each for name, each in inlined.items() if name not in ("$defs", "description")}  # for developers
@@ -54,16 +54,14 @@ _MISSING: Final = re.compile(r"missing required field `(?P<name>[^`]*)`")
 
 
 class ArgumentDecoder(Generic[T]):
-    """Decodes the arguments of one tool. `aliases` are other names for its fields."""
-
     def __init__(self, arguments: type[T], aliases: Mapping[str, str] = MappingProxyType({})) -> None:
         self._type = arguments
         self.aliases = aliases
         self.schema = input_schema(arguments)
 
     def decode(self, arguments: dict[str, Any]) -> T:
-        """The decoded arguments. A bare string stands for a list of one item, and `null` for a missing optional field;
-        a list or an object may be JSON text, as some clients send it. Raises `InvalidInput`, which names the field."""
+        """A bare string stands for a list of one item, and `null` for a missing optional field; a list or an object may
+        be JSON text, as some clients send it. Raises `InvalidInput`, which names the field."""
         for alias, name in self.aliases.items():
             if alias in arguments:
                 if name in arguments:
@@ -76,7 +74,7 @@ class ArgumentDecoder(Generic[T]):
             raise self._explain(str(error)) from error
 
     def _explain(self, message: str) -> InvalidInput:
-        """The decoder's error with the field at fault, and the values or fields allowed in its place."""
+        """The decoder's error with the field at fault, and what is allowed there."""
         place, missing = _PLACE.search(message), _MISSING.search(message)
         path = place["path"] if place else ""
         field = f"{path}.{missing['name']}" if missing else path
@@ -98,8 +96,8 @@ class ArgumentDecoder(Generic[T]):
 
 
 def _lenient(value: Any, node: dict[str, Any], path: tuple[str, ...]) -> Any:
-    """A value in the form that the decoder accepts, if the schema shows what was meant. `path` is the value's place.
-    Raises `InvalidInput` for an unknown field: the decoder could not name a field with half a surrogate pair."""
+    """A value in the form that the decoder accepts, if the schema shows what was meant. Raises `InvalidInput` for an
+    unknown field: the decoder could not name a field with half a surrogate pair."""
     kind = node.get("type")
     if isinstance(value, str) and kind in ("array", "object") and value.lstrip()[:1] in ("[", "{"):
         with contextlib.suppress(ValueError):  # invalid JSON is refused below, unless text is expected

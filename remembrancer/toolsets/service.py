@@ -17,31 +17,29 @@ from remembrancer.protocol.wire import Notice, Request
 from remembrancer.protocol.writes import Applied, ErasedResult, Operation, ProjectRef
 
 WHOLE: Final = ("no_entity", "graph_cut", "answer_cut", "embedding_starting", "embedding_pending", "unknown_path")
-"""Codes of warnings that do not mark an answer as degraded: nothing is wrong, or something is just not ready yet."""
+"""Codes of warnings that do not mark an answer as degraded."""
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The session that makes a call. `bridge` is the connection that its request ids belong to."""
+    """`bridge` is the connection that its request ids belong to."""
 
     bridge: str
     session_id: str
     project: ProjectRef
     started_at: float
     directory: str = ""
-    """The root of the session's working tree, which contains the project's notes."""
+    """The root of the session's working tree."""
 
     @property
     def viewer(self) -> tuple[ProjectRef, str]:
-        """The first two fields of a `SessionRequest`."""
         return self.project, self.session_id
 
 
 @dataclass(frozen=True, slots=True)
 class Asked(Generic[T]):
-    """An answer from the store with its notices. `is_old`: the store is unavailable, and this is an earlier answer; a
-    notice says why, and how old it is."""
+    """An answer from the store. `is_old`: it is an earlier one, since the store is unavailable; a notice says so."""
 
     reply: T
     notices: tuple[Notice, ...] = ()
@@ -49,13 +47,11 @@ class Asked(Generic[T]):
 
     @property
     def is_degraded(self) -> bool:
-        """True if something is wrong with the answer."""
         return self.is_old or any(notice.code not in WHOLE for notice in self.notices)
 
 
 class Written(msgspec.Struct, frozen=True):
-    """A durable write. `applied` is None if the write is queued, because the store has not applied it yet. `degraded`:
-    the store is unavailable, rather than busy with older writes."""
+    """A durable write. `applied` is None if it is queued. `degraded`: the store is unavailable, rather than busy."""
 
     applied: Applied | None
     notices: tuple[Notice, ...] = ()
@@ -64,12 +60,10 @@ class Written(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class SessionState:
-    """The state that the runtime keeps for a session while it is among the most recently active.
-
-    `seen` are the memories that it has written, or was shown in their current form, `served` the memories in the
-    answers to its `queries`. `short_ids` has the short form of each id that it was shown, and the id for each short
-    form. `refused` are undelivered notices about its own queued writes that were later refused.
-    """
+    """The state kept for a recently active session. `seen` are the memories that it has written, or was shown in their
+    current form, `served` the memories in the answers to its `queries`. `short_ids` has the short form of each id that
+    it was shown, and the id for each short form. `refused` are undelivered notices about queued writes that were
+    refused."""
 
     seen: set[str] = field(default_factory=set)
     served: set[str] = field(default_factory=set)
@@ -79,35 +73,34 @@ class SessionState:
 
 
 class MemoryService(Protocol):
-    """The store as seen by tools, with its last answers for when it is unavailable. Methods that query the store raise
-    the store's error if it refuses. A call's budget counts from `received_at`, in seconds since the epoch."""
+    """The store as seen by tools. Methods that query the store raise the store's error if it refuses. A call's budget
+    counts from `received_at`, in seconds since the epoch."""
 
     settings: Settings
     paths: RuntimePaths
     store_health: StoreAvailability
     past_actions: dict[str, PastActions]
-    """The words in the commands and edits of this runtime's sessions, by project id."""
+    """The words in the sessions' commands and edits, by project id."""
     applied: Callable[[Operation], None]
     """Reports a write that the store has applied, which may change resources."""
     open_browser: Callable[[], Awaitable[str]]
-    """The address of the memory browser, which is started if necessary. Raises `MemoryUnavailable` if that fails."""
+    """Returns the browser's address. Raises `MemoryUnavailable`."""
 
     async def ask(self, question: Request[T], received_at: float) -> Asked[T]:
-        """The store's answer. While the store restarts, the call waits within its budget. After that, it gets the last
-        answer to the same question or, for a search, the memories last shown to the session; without these, it raises
-        `MemoryUnavailable` or `DeadlineExceeded`."""
+        """The store's answer. While the store restarts, the call waits within its budget, then gets the last answer to
+        the same question or, for a search, the memories last shown to the session; or raises `MemoryUnavailable` or
+        `DeadlineExceeded`."""
 
     async def require(self, question: Request[T], timeout_s: float) -> T:
-        """The store's answer to a question that nothing else can answer, after the session's own writes. If the store
-        dies meanwhile, the question is repeated. Raises `MemoryUnavailable` or `DeadlineExceeded` if unanswered."""
+        """The store's answer to a question that nothing else can answer, after the session's own writes. The question
+        may be repeated. Raises `MemoryUnavailable` or `DeadlineExceeded`."""
 
     async def apply(self, operation: Operation, received_at: float) -> Written:
-        """Make an operation durable, in the store or in the write queue. Must not be cancelled half-way. If neither is
-        possible, raises the underlying error."""
+        """Make an operation durable, in the store or in the write queue. Must not be cancelled half-way."""
 
     async def erase(self, operation: Operation) -> ErasedResult:
-        """Delete a memory for good, wherever it is, and drop it from this process. Raises `MemoryUnavailable` if the
-        deletion was not begun; after an error that is `retry_possible`, it continues by itself."""
+        """Delete a memory for good, and drop it from this process. Raises `MemoryUnavailable` if the deletion was not
+        begun; after an error that is `retry_possible`, it continues by itself."""
 
     async def await_embedding(self, caller: Caller, memory_id: str, received_at: float) -> EmbeddingState:
         """Wait, within the call's budget, until a memory has its vectors."""
@@ -130,8 +123,8 @@ class MemoryService(Protocol):
         listed: Sequence[str] = (),
     ) -> None:
         """Record the memories that a `tool` found for the `question`. Without a tool, nothing is logged. `counted` are
-        the memories whose accesses count; `used` are the memories requested by id, or probably useful. `listed` are all
-        memories in the answer in order, for the log, if some had only one line."""
+        the memories whose accesses count; `used` those requested by id, or probably useful. `listed` are all memories
+        in the answer in order, if some had only one line."""
 
     def is_first_data_for(self, caller: Caller) -> bool:
         """True once per connection, whose client must be told that memories are data."""
@@ -140,4 +133,4 @@ class MemoryService(Protocol):
         """The runtime's problems that concern a project (None: all), and its state, if the launcher answers."""
 
     def queue_counts(self) -> tuple[int, int]:
-        """The number of writes waiting in the queue, and the number that were refused and set aside."""
+        """The numbers of writes that wait, and that were refused and set aside."""

@@ -13,7 +13,6 @@ from remembrancer.memory.lexicon import toml_file, word_lists
 from remembrancer.memory.times.phrases import MONTHS, WEEKDAYS
 
 Words = Mapping[str, Mapping[str, str]]
-"""Words of a language with their translations, by group."""
 
 _IN_ORDER: Final[Mapping[str, Sequence[str]]] = {"month": MONTHS, "weekday": WEEKDAYS}
 FILE: Final = "times/languages.toml"
@@ -26,10 +25,7 @@ _PLACE: Final = re.compile(r"<([\w|]+?)(2?)>")
 
 
 def in_english(text: str) -> str:
-    """The text with the time phrases of the other languages in English. `text` is composed (NFC).
-
-    A phrase is recognized by its own words, whatever the language around it.
-    """
+    """Translate time phrases of other languages. `text` is composed (NFC)."""
     lowered = f" {text.lower()}"
     if " hier" in lowered and _HERE.isdisjoint(_WORD.findall(lowered)):
         text = _HIER.sub("yesterday", text)
@@ -42,7 +38,7 @@ def in_english(text: str) -> str:
 
 @cache
 def _words(language: str) -> Words:
-    """The words of a language: either as "word=translation", or in the order of the English words."""
+    """Words with translations, or in the order of the English words."""
     words: dict[str, dict[str, str]] = {}
     for group, lines in toml_file(FILE)[language]["words"].items():
         known = words.setdefault(group, {})
@@ -65,13 +61,11 @@ def _put(match: re.Match[str], english: str, words: Mapping[str, Mapping[str, st
 
 
 def _group(place: re.Match[str]) -> str:
-    """The name of the group at an index of a pattern."""
     return place[1].replace("|", "_or_") + place[2]
 
 
 @cache
 def _rewritings(language: str) -> tuple[tuple[re.Pattern[str], str], ...]:
-    """The rules of a language as patterns, compiled on first use."""
     known = _words(language)
     year = r"(?:19|20)\d\d(?![\w-]|[.:/]\d)"
     numbers = {"day": r"[0-3]?\d", "year": year}

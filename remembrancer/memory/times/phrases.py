@@ -20,18 +20,17 @@ from remembrancer.memory.lexicon import toml_file
 
 Match = re.Match[str]
 Unit = Literal["minute", "hour", "day", "week", "month", "year"]
-"""The units in which people count back."""
 
 _FILE: Final = toml_file("times/phrases.toml")
 MONTHS, WEEKDAYS = (tuple(_FILE["words"][name].split()) for name in ("months", "weekdays"))
 COUNTS: Final[Mapping[str, float | list[float]]] = _FILE["counts"]
-"""Words for numbers: a number, or a minimum and a maximum."""
+"""A number, or a minimum and a maximum."""
 UNITS: Final[Mapping[str, tuple[float, Unit]]] = _FILE["units"]
-"""Words for units, each a number of another unit."""
+"""Each is a number of another unit."""
 
 DAY: Final = timedelta(days=1)
 VAGUENESS: Final = 0.15
-"""The relative uncertainty of a count: "four weeks ago" is 28 days give or take four."""
+""""Four weeks ago" is 28 days give or take four."""
 FADE_SHARE: Final = 0.1
 """The distance from a span at which a time counts half, as a share of the span's width."""
 _LENGTHS: Final[Mapping[Unit, timedelta]] = {
@@ -48,16 +47,15 @@ PARTS_OF_DAY: Final[Mapping[str, tuple[int, int]]] = {
     "evening": (17, 24),
     "night": (19, 28),
 }
-"""The first and last hour of each part of a day; 28 is four o'clock on the next day."""
+"""The first and last hour; 28 is four o'clock on the next day."""
 SEASONS: Final[Mapping[str, int]] = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}
-"""The month in which each season begins; a season has three."""
+"""The first of each season's three months."""
 _MONTHS_OF: Final[Mapping[str, int]] = {"month": 1, "quarter": 3, "year": 12}
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The time from `start` to just before `end`; `slack` is the minimum distance outside the span at which a time
-    counts half."""
+    """The time from `start` to just before `end`; `slack` is the minimum of `fade`."""
 
     start: datetime
     end: datetime
@@ -70,14 +68,14 @@ class Span:
 
 
 def back(now: datetime, count: float, unit: Unit) -> datetime:
-    """The time `count` units earlier: by the calendar for whole months and years, otherwise by the unit's length."""
+    """By the calendar for whole months and years, otherwise by the unit's length."""
     if count == int(count) and unit in ("month", "year"):
         return now - relativedelta(months=int(count) * _MONTHS_OF[unit])
     return now - count * _LENGTHS[unit]
 
 
 def counted(match: Match) -> tuple[float, float | None, Unit]:
-    """A match's minimum and maximum count (maximum None: exact; 1 without a `<count>`), and its `<unit>`."""
+    """The minimum and maximum count (maximum None: exact), and the unit."""
     word = (match.groupdict().get("count") or "a").lower()
     count = COUNTS[word] if word in COUNTS else float(word)
     times, unit = UNITS[match["unit"].lower()]
@@ -100,7 +98,7 @@ def _months(start: datetime, count: int = 1) -> Span:
 
 
 def period_of(of: datetime, unit: str, back: int = 0) -> Span:
-    """The week, month, quarter or year that contains a day, or the one `back` periods earlier."""
+    """The week, month, quarter or year that contains a day, or an earlier one."""
     start = _midnight(of)
     if unit == "week":
         start -= timedelta(days=of.weekday() + 7 * back)
@@ -110,13 +108,13 @@ def period_of(of: datetime, unit: str, back: int = 0) -> Span:
 
 
 def _weekend(of: datetime, back: int) -> Span:
-    """The latest weekend that has begun by a day, or the one `back` weekends earlier."""
+    """The latest weekend that has begun by a day, or an earlier one."""
     start = _midnight(of) - timedelta(days=(of.weekday() - 5) % 7 + 7 * back)
     return Span(start, start + 2 * DAY)
 
 
 def _around(now: datetime, least: float, most: float | None, unit: Unit) -> Span:
-    """A time a number of units ago: a span of one unit around it (for years, of one month), or between two counts."""
+    """A span of one unit (for years, of one month) around a time, or between two counts."""
     half = (least if 0.0 < least < 1.0 else 1.0) * _LENGTHS["month" if unit == "year" else unit] / 2
     slack = max(half, VAGUENESS * least * _LENGTHS[unit])
     if unit == "day" and most is None:
@@ -134,7 +132,7 @@ def _ago(match: Match, now: datetime) -> Span:
 
 
 def _rolling(match: Match, now: datetime) -> Span:
-    """The given number of units up to now; for days and longer units, from the beginning of a day."""
+    """Up to now; days and longer units from the beginning of a day."""
     least, most, unit = counted(match)
     start = back(now, most or least, unit)
     return Span(start if unit in ("minute", "hour") else _midnight(start), now, min(DAY, _LENGTHS[unit]))
@@ -154,14 +152,13 @@ def _named_weekend(match: Match, now: datetime) -> Span:
 
 
 def _weekday(match: Match, now: datetime) -> Span:
-    """The most recent such weekday before today; today itself would be called "today"."""
+    """Today itself would be called "today"."""
     index = [name[:3] for name in WEEKDAYS].index(match["weekday"].lower()[:3])
     return _day(now - DAY * ((now.weekday() - index - 1) % 7 + 1), match["of_day"])
 
 
 def _in_year(match: Match, now: datetime, span_of: Callable[[int], Span]) -> Span:
-    """A yearly span in the year named in a match, or else the latest that has begun. Raises ValueError if the span does
-    not occur in any year."""
+    """A span in the named year, or else the latest that has begun. Raises ValueError if no year has it."""
     if match["year"]:
         return span_of(int(match["year"]))
     for year in range(now.year, now.year - 9, -1):  # 29 February is at most eight years away
@@ -220,8 +217,7 @@ _RESOLVERS: Final[Mapping[str, Callable[[Match, datetime], Span]]] = {
     "season": _season,
     "year": lambda match, _: _months(datetime(int(match["year"]), 1, 1), 12),
 }
-"""By the names of the rules, functions that give the span of a phrase at the local time of a query. They may raise
-ValueError or OverflowError."""
+"""The spans of the rules' phrases at a query's local time. They may raise ValueError or OverflowError."""
 _NOT_PAST = re.compile(
     r"\b(?:next|every|each|coming|upcoming|following|any|first|second|black|good|many|hundred)[\s-]+$", re.IGNORECASE
 )
@@ -230,8 +226,8 @@ LOOK_BACK: Final = 40
 
 
 class Phrase(NamedTuple):
-    """The words from `begin` to `end` of a text, which name a time; `resolve` gives the time's span at the local time
-    of the query, or raises ValueError or OverflowError. `weak`: the words name a time only as one end of a range."""
+    """`resolve` gives the span at the local time of the query, or raises ValueError or OverflowError. `weak`: the words
+    name a time only as one end of a range."""
 
     begin: int
     end: int
@@ -240,7 +236,7 @@ class Phrase(NamedTuple):
 
 
 def phrases(text: str) -> list[Phrase]:
-    """The phrases of a text in order, without overlaps: earlier rules take precedence."""
+    """The phrases in order, without overlaps: earlier rules take precedence."""
     accepted: list[Phrase] = []
     for rule in _rules():
         for match in rule.pattern.finditer(text):
@@ -254,8 +250,6 @@ def phrases(text: str) -> list[Phrase]:
 
 
 class _Rule(NamedTuple):
-    """A pattern from `phrases.toml` with the conditions of its rule."""
-
     pattern: re.Pattern[str]
     resolve: Callable[[Match, datetime], Span]
     lead: re.Pattern[str]

@@ -20,7 +20,7 @@ from remembrancer.memory.times.phrases import COUNTS, LOOK_BACK, UNITS, Phrase, 
 from remembrancer.protocol.kinds import Kind
 
 MAX_CHARACTERS: Final = 1000
-"""The number of characters read from a query: a longer text is a document."""
+"""A longer query is a document."""
 
 _PLAIN: Final = str.maketrans(
     {"\u2019": "'", "\u017f": "s", "\u0131": "i", "\u0130": "I", "\u212a": "K", "\u2013": "-"}
@@ -33,7 +33,6 @@ _RELATIONS: Final[Mapping[str, Callable[[Span, datetime], Span]]] = {
     **dict.fromkeys(("until", "till", "by", "up to"), lambda span, _: Span(datetime.min, span.end, span.slack)),
     **dict.fromkeys(("around", "about", "roughly"), lambda span, _: Span(span.start, span.end, 2 * span.fade)),
 }
-"""For each word before a phrase, how it changes the phrase's span."""
 _RELATION = re.compile(rf"\b(?P<word>{'|'.join(_RELATIONS)})\s+(?:(?<!about\s)on\s+)?(?:the\s+)?$", re.I)
 _RANGE_BEGINS = re.compile(r"\b(?:between|from)\s+(?:on\s+)?(?:the\s+)?$", re.I)
 _RANGE_GOES_ON = re.compile(r"\s+(?:and|to|until|till|through)\s+(?:on\s+)?(?:the\s+)?", re.I)
@@ -41,14 +40,13 @@ _AHEAD = re.compile(
     r"\b(?:should|shall|will|going to|suggest\w*|recommend\w*|plans?|planning|tomorrow|can i|could i)\b", re.I
 )
 _PRESENT = pattern_of(r"(?:today|tonight|this (?!past |<any_month>|.*\d))")
-"""Words in queries about the future, and phrases that do not name a memory's time in them: "today", "this weekend"."""
+"""These do not name a memory's time in a query about the future."""
 
 LONGEST_OF_PERIOD: Final = 200
 """In characters. A longer query asks for something specific."""
 KINDS_NAMED: Final = {word: cast(Kind, kind) for kind, words in word_lists("kinds").items() for word in words}
-"""The words that name a kind. "Event" is not a kind, and an outage is stored with its fix."""
+""""Event" is not a kind, and an outage is stored with its fix."""
 _PAST: Final = word_lists("period_questions")["past"]
-"""Words that ask about the past, or for a summary."""
 EMPTY: Final = word_lists("period_questions")["empty"] | COUNTS.keys() | UNITS.keys() | {f"{unit}s" for unit in UNITS}
 """Words that say nothing about the subject of a question, in four languages."""
 _AND_WHY: Final = re.compile(r",?\s+(?:and|und|et|y)\s+(?:why|warum|wieso|pourquoi|por qué)\W*$", re.IGNORECASE)
@@ -57,10 +55,7 @@ _WORD: Final = re.compile(r"[^\W_]+[+#]*")
 
 @dataclass(frozen=True, slots=True)
 class TimeWindow:
-    """From `start` until `end`, in seconds since the epoch; `start` is -infinity for "before" a time.
-
-    A time `fade_s` outside the window counts half.
-    """
+    """In seconds since the epoch; `start` is -infinity for "before" a time. A time `fade_s` outside counts half."""
 
     start: float
     end: float
@@ -68,11 +63,8 @@ class TimeWindow:
 
 
 def time_windows(query: str, reference: float, zone: tzinfo | None = UTC) -> tuple[TimeWindow, ...]:
-    """The times named in the query, in the order of its words, except times that begin after `reference`.
-
-    `reference` is the time of the query, in seconds since the epoch; "yesterday" is the day before it in `zone` (None:
-    this machine's). Never raises: dates that do not exist are ignored.
-    """
+    """The times named in the query, except those that begin after `reference` (seconds since the epoch); "yesterday" is
+    the day before it in `zone` (None: this machine's). Never raises: dates that do not exist are ignored."""
     text = read_query(query)
     try:
         now = datetime.fromtimestamp(reference, zone).replace(tzinfo=None)
@@ -86,7 +78,7 @@ def time_windows(query: str, reference: float, zone: tzinfo | None = UTC) -> tup
 
 
 def without_times(query: str) -> str:
-    """The part of the query that is read, without phrases that name a time and the words that belong to them."""
+    """The query without its times and the words that belong to them."""
     text = read_query(query)
     for phrase in reversed(phrases(text)):
         before = _RELATION.sub(" ", text[: phrase.begin])
@@ -96,15 +88,9 @@ def without_times(query: str) -> str:
 
 def kinds_of_period(query: str) -> frozenset[Kind] | None:
     """The kinds named by a query for everything in a period; empty if it asks for all kinds; None for any other query.
-
-    Memories of these kinds come first; other kinds are not left out, since a breakage on Monday may have been stored as
-    a fact.
-
-    "What did we decide this week?" asks for the week's decisions, "qué pasó ayer" for all of yesterday. A query with
-    any other word is about that word: "what did we decide about Kafka this week?" asks about Kafka, "who called
-    yesterday?" about a person, "what do I do this week?" about a plan, and "when did we deploy?" names no time. Only
-    call it for a query with windows: `time_windows` says which period is meant. Pure; never raises.
-    """
+    "What did we decide this week?" asks for the week's decisions, "qué pasó ayer" for all of yesterday, but "what did
+    we decide about Kafka this week?" about Kafka. Other kinds are not left out, but come later, since a breakage may
+    have been stored as a fact. Only call it for a query with windows."""
     if len(query) > LONGEST_OF_PERIOD:
         return None
     rest = without_times(query)
@@ -121,15 +107,12 @@ def kinds_of_period(query: str) -> frozenset[Kind] | None:
 
 
 def _may_be_a_name(word: str) -> bool:
-    """True if a capital letter turns an empty word into a name: "Go" is a language, "Entscheidungen" is a noun."""
+    """ "Go" is a language, "Entscheidungen" is a noun."""
     return word != "I" and not word.islower() and word.casefold() in EMPTY and word.isalpha()
 
 
 def nearness(happened_at: float, windows: Iterable[TimeWindow]) -> float:
-    """1 within a window, falling smoothly with the distance to the nearest window: 1/2 at `fade_s`.
-
-    The shape is a normal distribution: 1/16 at twice that distance. 0 without windows.
-    """
+    """1 within a window, 1/2 at `fade_s` from it and 1/16 at twice that (a normal distribution). 0 without windows."""
     best = 0.0
     for window in windows:
         if window.start <= happened_at < window.end:
@@ -145,7 +128,7 @@ def read_query(query: str) -> str:
 
 
 def _spans(text: str, named: Sequence[Phrase], now: datetime) -> Iterable[Span]:
-    """The spans named by the phrases together with the words before and between them."""
+    """The spans of the phrases together with the words before and between them."""
     place = 0
     while place < len(named):
         first = named[place]
@@ -166,8 +149,7 @@ def _spans(text: str, named: Sequence[Phrase], now: datetime) -> Iterable[Span]:
 
 
 def _between(first: Phrase, second: Phrase, now: datetime) -> Span:
-    """The span from the start of the first to the end of the second: "from November to February" began in the previous
-    year."""
+    """ "From November to February" began in the previous year."""
     last = second.resolve(now)
     start = first.resolve(now)
     if start.start > last.start:
@@ -178,7 +160,7 @@ def _between(first: Phrase, second: Phrase, now: datetime) -> Span:
 
 
 def _window(span: Span, zone: tzinfo | None) -> TimeWindow | None:
-    """The span in seconds since the epoch; None if the zone has no such time."""
+    """None if the zone has no such time."""
     is_open = span.start == datetime.min
     fade = span.slack if is_open else span.fade
     try:

@@ -16,11 +16,11 @@ from remembrancer.protocol.code import CodeChunk, DeleteCode, DescribeCode, Inde
 from remembrancer.toolsets.tools import Answer, Call, answer_text, cut_notice, non_empty, tool
 
 LEAST_TOKENS: Final = 64
-"""The minimum for `max_tokens`: an answer without results and warnings has fewer."""
+"""An answer without results and warnings has fewer."""
 MOST_TOKENS: Final = 100_000
 FIRST_LINES: Final = 4
 MOST_LINES: Final = 14
-"""The number of lines of a chunk shown: from its beginning, and around the words of the question."""
+"""The lines of a chunk shown: from its beginning, and around the words of the question."""
 LONGEST_LINE: Final = 200
 TIMEOUT_S: Final = 10.0
 MAX_PATH_BYTES: Final = 4096
@@ -34,7 +34,6 @@ async def search_code(
     limit: Annotated[int, Meta(ge=1, le=50)] = 10,
     max_tokens: Annotated[int, Meta(ge=LEAST_TOKENS, le=MOST_TOKENS)] | None = None,
 ) -> Answer:
-    """The best places within `max_tokens`, with notices about anything not searched."""
     found = await find_code(call, query, limit, project_id)
     answer = call.with_caveats({"results": found})
     if max_tokens is not None:
@@ -46,7 +45,6 @@ async def search_code(
 
 
 async def find_code(call: Call, query: str, limit: int, tree_id: str | None = None) -> list[Answer]:
-    """The best places in the code of the caller's project. Raises `InvalidInput` if the query is empty or too long."""
     check_text(query, field="query", longest_bytes=MAX_QUERY_BYTES)
     chunks = await call.ask(SearchCode(call.caller.project, query, tree_id, limit, call.caller.directory))
     several = len({chunk.tree_id for chunk in chunks}) > 1
@@ -55,7 +53,7 @@ async def find_code(call: Call, query: str, limit: int, tree_id: str | None = No
 
 
 def within(found: list[Answer], tokens: int, least: int = 1) -> int:
-    """The number of items that fit into this many tokens, but at least `least`."""
+    """The number of items that fit, but at least `least`."""
     sizes = (estimate_tokens(neutralised(answer_text(each))) for each in found)
     return max(least, sum(used <= tokens for used in accumulate(sizes)))
 
@@ -68,7 +66,7 @@ def _shown(chunk: CodeChunk, terms: Set[str], *, with_tree: bool) -> Answer:
 
 
 def excerpt(text: str, terms: Set[str]) -> str:
-    """The first lines of a chunk; for a long chunk, also the lines around the line with the most terms."""
+    """The first lines of a chunk, and the lines around the line with the most terms."""
     lines = [line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} …" for line in text.split("\n")]
     if len(lines) <= MOST_LINES:
         return "\n".join(lines)
@@ -82,7 +80,6 @@ def excerpt(text: str, terms: Set[str]) -> str:
 
 @tool("The progress of a repository's index.", read_only=True, marks_data=False)
 async def get_index_status(call: Call, project_id: str) -> Answer:
-    """The state of one tree's index, and which files it leaves out."""
     (tree,) = await call.ask(DescribeCode(call.caller.project, project_id))
     return described(tree)
 
@@ -99,7 +96,7 @@ def described(tree: TreeDescription) -> Answer:
 async def index_project(
     call: Call, path: str, watch: Annotated[bool, Meta(description="Follow changes")] = True
 ) -> Answer:
-    """The tree's id and the progress of its index. A relative path is resolved against the session's working tree."""
+    """A relative path is resolved against the session's working tree."""
     check_text(path, field="path", longest_bytes=MAX_PATH_BYTES)
     path = path if path.startswith("~") else str(Path(call.caller.directory, path))
     (tree,) = await call.service.require(IndexCode(call.caller.project, path, watch), TIMEOUT_S)
@@ -108,13 +105,11 @@ async def index_project(
 
 @tool("The repositories that are indexed.", read_only=True, marks_data=False)
 async def list_projects(call: Call) -> Answer:
-    """The trees of the session's project, in the order of their paths."""
     trees = await call.ask(DescribeCode(call.caller.project))
     return {"projects": [described(tree) for tree in trees]}
 
 
 @tool("Delete the index of a repository, not its files.", destructive=True, marks_data=False)
 async def delete_project(call: Call, project_id: str) -> Answer:
-    """Delete a tree's index, even while it is being built, and return the tree."""
     (tree,) = await call.service.require(DeleteCode(call.caller.project, project_id), TIMEOUT_S)
     return {"deleted": True, "project_id": tree.id, "path": tree.root}

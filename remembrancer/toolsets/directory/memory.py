@@ -38,9 +38,9 @@ from remembrancer.toolsets.tools import Answer, Call, tool
 
 ROOT: Final = "/memories"
 PATH: Final = "path"
-"""The metadata key for the name of a memory's file."""
+"""In metadata, the name of a memory's file."""
 _DIRECTORIES: Final[dict[Scope, str]] = {"project": f"{ROOT}/repo", "session": f"{ROOT}/session", "user": ROOT}
-"""Each scope's own directory; the last directory contains the others."""
+"""The last directory contains the others."""
 _GROUPS: Final[dict[Kind, str]] = {
     "preference": "preferences.md",
     "decision": "decisions.md",
@@ -53,14 +53,13 @@ _GROUPS: Final[dict[Kind, str]] = {
     "entity": "facts.md",
     "open_end": "open_ends.md",
 }
-"""The files for memories not created as files; a new line gets the first kind of its file."""
+"""For memories not created as files; a new line gets the first kind of its file."""
 _OTHERS: Final = "notes.md"
 _SECOND: Final = "more-"
-"""The prefix for a group's name if the name is taken by a file."""
+"""The prefix of a group's name that a file has taken."""
 _LEVELS: Final = 2
 _NUMBER_WIDTH: Final = 6
 _CONTEXT: Final = 2
-"""The number of lines shown in a snippet before and after a change."""
 _BULLET: Final = "- "
 _INDENT: Final = "  "
 PAGE: Final = 1000
@@ -68,7 +67,7 @@ PAGE: Final = 1000
 
 @dataclass(frozen=True)
 class File:
-    """A file: one whole memory, or a group of memories with one list item each."""
+    """One whole memory, or a group of memories with one list item each."""
 
     path: str
     memories: Sequence[ListedMemory]
@@ -82,7 +81,7 @@ class File:
 
 
 def normal_path(path: str) -> str:
-    """A path without `.`, `..` and repeated slashes. Raises `InvalidInput` if it is not below `/memories`."""
+    """Raises `InvalidInput` if a path is not below `/memories`."""
     if not f"{path}/".startswith(f"{ROOT}/"):
         raise InvalidInput(f"Path must start with /memories, got: {path}", field=PATH)
     normal = posixpath.normpath(path)
@@ -92,7 +91,7 @@ def normal_path(path: str) -> str:
 
 
 def scope_and_name(path: str) -> tuple[Scope, str]:
-    """The scope of a normalized path, and the name within the scope's directory (empty: the directory itself)."""
+    """The name within the scope's directory is empty for the directory itself."""
     return next(
         (scope, path[len(directory) + 1 :])
         for scope, directory in _DIRECTORIES.items()
@@ -101,7 +100,7 @@ def scope_and_name(path: str) -> tuple[Scope, str]:
 
 
 def files_of(memories: Iterable[ListedMemory]) -> dict[str, File]:
-    """The files of the valid memories, by their paths. A group whose name is taken by a file is called `more-…`."""
+    """The files of the valid memories, by path. A group whose name is taken by a file is called `more-…`."""
     files: dict[str, File] = {}
     groups: dict[tuple[str, str], list[ListedMemory]] = {}
     for memory in sorted(memories, key=lambda each: (each.created_at, each.id)):
@@ -119,7 +118,7 @@ def files_of(memories: Iterable[ListedMemory]) -> dict[str, File]:
 
 
 def listing(files: Iterable[File], directory: str, path: str) -> str:
-    """A listing of the files in a directory, with sizes, two levels deep, without hidden items."""
+    """A directory's files with sizes, two levels deep, without hidden items."""
     sizes = Counter[tuple[str, ...]]()
     folders: set[tuple[str, ...]] = {(), *([("repo",), ("session",)] if directory == ROOT else ())}
     for file in files:
@@ -147,7 +146,7 @@ def _normal(content: str) -> str:
 
 
 def _items(text: str) -> list[str]:
-    """The items of a group's text: each line that is neither indented nor blank starts an item, bulleted or not."""
+    """Each line that is neither indented nor blank starts an item, bulleted or not."""
     items: list[list[str]] = []
     for line in text.split("\n"):
         if items and (line.startswith(_INDENT) or not line.strip()):
@@ -168,7 +167,6 @@ def _size(size: int) -> str:
 
 
 _ALIASES: Final = {"old_path": "path", "insert_text": "new_str"}
-"""The arguments that may be given in place of others."""
 
 
 class MemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -185,8 +183,8 @@ class MemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Directory:
-    """The files that a call sees, and the commands: each command is a method of the same name, which returns the text
-    of the answer and adds to the `changes` to be made."""
+    """The files that a call sees. Each command is a method of the same name, which returns the answer's text and adds
+    to the `changes` to be made."""
 
     def __init__(self, call: Call, files: dict[str, File]) -> None:
         self._call = call
@@ -266,15 +264,13 @@ class _Directory:
         return f"Successfully renamed {old_path} to {new_path}"
 
     def _below(self, directory: str) -> list[File]:
-        """The files in a directory and its subdirectories."""
         return [file for path, file in self._files.items() if path.startswith(f"{directory}/")]
 
     def _is_directory(self, path: str) -> bool:
-        """True for a scope's own directory, which always exists, and for any directory that has files."""
+        """True also for a scope's own directory, which always exists."""
         return path in _DIRECTORIES.values() or bool(self._below(path))
 
     def _file(self, path: str) -> File:
-        """The file at a path. Raises `NotFound` and `InvalidInput` with the SDK's messages."""
         normal = normal_path(path)
         if normal in self._files:
             return self._files[normal]
@@ -297,7 +293,6 @@ class _Directory:
         return chosen
 
     def _check_free(self, path: str, taken: str, field: str) -> None:
-        """Raises `InvalidInput` if no file can be created at a path: with `taken` if a file already exists."""
         normal = normal_path(path)
         if normal in self._files or self._is_directory(normal):
             raise InvalidInput(taken, field=field)
@@ -306,7 +301,7 @@ class _Directory:
                 raise InvalidInput(f"The path {file} is not a directory.", field=field)
 
     def _edit(self, file: File, after: str) -> None:
-        """Change the content of a file to `after`; in a group, the memories whose items differ are changed."""
+        """In a group, only the memories whose items differ are changed."""
         if not file.is_group:
             self._set(file, file.memories[0], after)
             return
@@ -317,7 +312,7 @@ class _Directory:
                     self._set(file, memory, text)
 
     def _set(self, file: File, memory: ListedMemory | None, text: str | None) -> None:
-        """Give a memory of a file this text. Without a memory, store a new one; without text, forget the memory."""
+        """Without a memory, store a new one; without text, forget the memory."""
         if memory is None:
             self._store(file.path, text or "", is_file=False)
         elif text is None:
@@ -347,7 +342,7 @@ class _Directory:
 
 
 def _given(command: Callable[..., str], arguments: MemoryArguments) -> dict[str, Any]:
-    """The arguments for a command, by the names of its parameters. Raises `InvalidInput` if one is missing."""
+    """A command's arguments, by the names of its parameters. Raises `InvalidInput` if one is missing."""
     given: dict[str, Any] = {}
     for name, parameter in inspect.signature(command).parameters.items():
         values = (getattr(arguments, each) for each in (name, _ALIASES.get(name, name)))
@@ -376,7 +371,7 @@ async def _read(call: Call, scopes: Iterable[Scope]) -> dict[str, File]:
     answers_text=True,
 )
 async def memory(call: Call, arguments: MemoryArguments) -> Answer:
-    """Run one command; the answer's `text` is what the SDK's own tool would return."""
+    """The answer's `text` is what the SDK's own tool would return."""
     paths = [normal_path(each) for each in (arguments.path, arguments.old_path, arguments.new_path) if each is not None]
     scopes = {scope_and_name(path)[0] for path in paths if ROOT not in paths}
     directory = _Directory(call, await _read(call, scopes))

@@ -51,22 +51,18 @@ from remembrancer.toolsets.tools import Answer, Call, non_empty, tool
 
 Source = Literal["memory", "sessions"]
 SOURCES: Final[dict[Source, FileSource]] = {"memory": "notes", "sessions": "sessions"}
-"""The index's name for each source of this toolset."""
 NAMES: Final = {source: name for name, source in SOURCES.items()}
 SCALE: Final = 0.4
-"""The exponent that turns a probability into a chunk's score. With it, one in sixty relevant chunks and half of the
-irrelevant ones score below 0.3."""
+"""Turns a probability into a score: a sixtieth of the relevant chunks and half of the others are below 0.3."""
 SNIPPET: Final = 700
-"""The maximum number of characters of a chunk shown."""
 TIMEOUT_S: Final = 30.0
-"""The time that a caller waits for the files to be read; reading continues afterwards."""
+"""Reading continues after this time."""
 UNITS: Final = (("d", 86_400.0), ("h", 3600.0), ("m", 60.0), ("s", 1.0))
 LINES: Final = 50
 MAX_PATH_BYTES: Final = 4096
 MAX_CHARACTERS: Final = 40_000
-"""The limit for one answer. A client continues with the line after the last line in the answer."""
 INDEXED_WITHIN_S: Final = 0.5
-"""The time to wait until a written note can be found by its words. The note is stored in any case."""
+"""The time to wait until a written note can be found by its words."""
 
 
 @tool(
@@ -80,7 +76,6 @@ async def memory_search(
     sources: tuple[Source, ...] = (),
     path: Annotated[str, Meta(description="A file or a directory")] = "",
 ) -> Answer:
-    """The best chunks with their lines, notices about anything not searched, and the age of the index."""
     check_text(query, field="query", longest_bytes=MAX_QUERY_BYTES)
     project, root, settings = call.caller.project, root_of(call), call.service.settings
     request = Recall(
@@ -122,7 +117,7 @@ def _result(chunk: RecalledMemory, score: float, terms: frozenset[str]) -> Answe
 
 
 def snippet_of(text: str, terms: frozenset[str]) -> str:
-    """The part of a text to show. For a long text, it begins at or just before the sentence with the most terms."""
+    """A long text begins at or just before the sentence with the most terms."""
     if len(text) <= SNIPPET:
         return text
     best = max(split_sentences(text), key=lambda each: len(terms.intersection(terms_in(each))))
@@ -134,12 +129,11 @@ def snippet_of(text: str, terms: frozenset[str]) -> str:
 
 
 def root_of(call: Call) -> str:
-    """The directory with a session's notes."""
     return workspace_root(call.caller.directory, call.service.settings)
 
 
 def age_of(at: float | None, now: float) -> str:
-    """How long ago a time was, in the largest unit: `2m ago`; `never` without a time."""
+    """As in `2m ago`, or `never`."""
     if at is None:
         return "never"
     age_s = max(0.0, now - at)
@@ -173,8 +167,8 @@ async def memory_read(
 
 
 def read_note(path: str, project: ProjectRef, root: str, settings: Settings) -> str:
-    """The text on disk of the note at a path from a search result. Notes outside the workspace belong to the user.
-    Raises `NotFound` or `InvalidInput`."""
+    """The text of the note at a path from a search result. Notes outside the workspace belong to the user. Raises
+    `NotFound` or `InvalidInput`."""
     check_text(path, field="path", longest_bytes=MAX_PATH_BYTES)
     native = native_places(Path(root)) if settings.native_memories else ()
     note = find_note(path, root, (*settings.notes_extra_paths, *native))
@@ -200,7 +194,7 @@ def read_note(path: str, project: ProjectRef, root: str, settings: Settings) -> 
 
 
 def _turns_of(path: str, root: Path, settings: Settings) -> list[str]:
-    """The turns of a transcript; search results number them like the lines of a note."""
+    """A transcript's turns, which search results number like a note's lines."""
     unknown = NotFound(f"there is no transcript {shown(path)} of a session in this project", field="path")
     file = next((each for each in transcript_paths(root, settings) if str(each) == path), None)
     if file is None:
@@ -240,7 +234,7 @@ async def memory_store(
     heading: Annotated[str, Meta(description="Append under it, or replace its section")] | None = None,
     expected: str = "",
 ) -> Answer:
-    """Change a note on disk, exactly once. The answer contains any text removed by a replacement."""
+    """Change a note exactly once. The answer contains any text removed by a replacement."""
     settings = call.service.settings
     if not settings.notes:
         raise InvalidInput("notes are switched off here: the setting notes is false")
@@ -272,7 +266,6 @@ async def memory_store(
 
 @tool("State of the index of notes.", read_only=True)
 async def memory_status(call: Call) -> Answer:
-    """The state of the index for the session's workspace, and the skipped files with reasons."""
     found = await call.ask(DescribeFiles(call.caller.project, root_of(call)))
     answer: Answer = {
         "provider": found.embedding.engine,
@@ -298,7 +291,7 @@ async def memory_status(call: Call) -> Answer:
 async def memory_sync(
     call: Call, force: Annotated[bool, Meta(description="Unchanged files too")] = False, source: Source | None = None
 ) -> Answer:
-    """Read the files, and report the changes to the index. Vectors may take longer: see `memory_status`."""
+    """Vectors may take longer: see `memory_status`."""
     wanted = None if source is None else SOURCES[source]
     request = SyncFiles(call.caller.project, root_of(call), force, wanted)
     done = await call.service.require(request, TIMEOUT_S)

@@ -36,22 +36,20 @@ NATIVE: Final = {
     "windsurf": ("~/.codeium/windsurf/memories",),
     "gemini-cli": ("~/.gemini/GEMINI.md",),
 }
-"""The folders and files in which clients keep memories about their user, for all projects."""
+"""The places in which clients keep memories about their user, for all projects."""
 CLAUDE_CODE: Final = "claude-code"
 MAX_TRANSCRIPT_BYTES: Final = 32 * 1024 * 1024
-"""The amount of a transcript that is read at once: about 200 chunks."""
+"""About 200 chunks."""
 NO_MARKDOWN: Final = "not a Markdown file"
 LINK_OUT: Final = "a link out of the workspace"
 LINK_ELSEWHERE: Final = "a link to a file that is not a note"
 NOT_ORDINARY: Final = "not an ordinary file"
-"""The reasons why a file is not a note."""
 MOST_SKIPPED: Final = 100
-"""The maximum number of skipped files listed."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A file to read. `shown` is its path for people: relative to its workspace if the file is inside it."""
+    """`shown` is the path for people: relative to the workspace if the file is inside it."""
 
     shown: str
     path: Path
@@ -61,13 +59,12 @@ class FoundFile:
 
 
 def note_paths(root: Path, settings: Settings) -> list[Path]:
-    """The files and directories of a workspace's notes, whether or not they exist."""
     places = (Path(path).expanduser() for path in places_of(settings, root))
     return [Path(os.path.realpath(place)) if place.is_absolute() else root / place for place in places]
 
 
 class RealNote(NamedTuple):
-    """The real location of a note: a directory, and the `parts` of the path below it, none of which is a link."""
+    """A note's directory, and the `parts` of the path below it, none of which is a link."""
 
     directory: Path
     parts: tuple[str, ...]
@@ -78,7 +75,7 @@ class RealNote(NamedTuple):
 
 
 def real_note(path: str, root: str, places: Sequence[str]) -> RealNote:
-    """Like `find_note`, but raises `InvalidInput` with the reason if the file is not a note."""
+    """Like `find_note`, but raises `InvalidInput` with the reason."""
     found = find_note(path, root, places)
     if isinstance(found, str):
         raise InvalidInput(f"{shown(path)} is {found}: give the path of a note", field="path")
@@ -86,9 +83,9 @@ def real_note(path: str, root: str, places: Sequence[str]) -> RealNote:
 
 
 def find_note(path: str | Path, root: str | Path, places: Sequence[str]) -> RealNote | str:
-    """The note at a path in a workspace whose notes are in these places (files and directories), with links resolved;
-    or the reason why the file is not a note. Links in a place itself are followed only if the place is an absolute
-    path, which only the user's own settings may contain."""
+    """The note at a path in a workspace whose notes are in these places, with links resolved; or the reason why the
+    file is not a note. Links in a place itself are followed only if the place is an absolute path, which only the
+    user's own settings may contain."""
     real_root = os.path.realpath(root)
     real = Path(os.path.realpath(Path(root, path)))
     for named in places:
@@ -107,8 +104,8 @@ def find_note(path: str | Path, root: str | Path, places: Sequence[str]) -> Real
 
 
 def open_directory(note: RealNote, *, make: bool = False) -> int:
-    """The descriptor of a note's directory, opened without following links. `make`: create it if it is missing. Raises
-    `OSError`, including when a directory in its path has been replaced with a link."""
+    """The descriptor of a note's directory, opened without following links. Raises `OSError`, also when a directory in
+    its path has been replaced with a link."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(note.directory, flags)
     for part in note.parts[:-1]:
@@ -125,8 +122,7 @@ def open_directory(note: RealNote, *, make: bool = False) -> int:
 
 
 def open_note(note: RealNote) -> int:
-    """The descriptor of a note, opened for reading without following links. Raises `OSError`, including when the note
-    has been replaced with something else."""
+    """Open a note for reading. Raises `OSError`, also when it has been replaced with a link or something else."""
     directory = open_directory(note)
     try:
         return open_ordinary(note.name, directory)
@@ -135,8 +131,7 @@ def open_note(note: RealNote) -> int:
 
 
 def open_ordinary(name: str, directory: int) -> int:
-    """The descriptor of an ordinary file in an open directory, opened for reading. Raises `OSError` if it is a link or
-    something else."""
+    """Open an ordinary file for reading. Raises `OSError` if it is a link or something else."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # so as not to wait for a pipe
     descriptor = os.open(name, flags, dir_fd=directory)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -146,14 +141,13 @@ def open_ordinary(name: str, directory: int) -> int:
 
 
 def places_of(settings: Settings, root: Path) -> tuple[str, ...]:
-    """The files and directories with notes that are read for a workspace."""
     own = (*settings.notes_paths, *settings.notes_extra_paths) if settings.notes else ()
     return (*own, *native_places(root)) if settings.native_memories else own
 
 
 def native_places(root: Path, client: str | None = None) -> list[str]:
-    """The folders and files in which assistants (or one client) keep memories about a workspace and their user. Claude
-    Code keeps a project's memories under the path of its repository, which all worktrees share."""
+    """The places in which assistants (or one client) keep memories about a workspace and their user. Claude Code keeps
+    a project's memories under the path of its repository, which all worktrees share."""
     if client in NATIVE:
         return list(NATIVE[client])
     shared = Path(project_of(root).path)
@@ -167,7 +161,7 @@ def native_places(root: Path, client: str | None = None) -> list[str]:
 
 
 def native_files() -> dict[str, int]:
-    """The number of each client's own memory files on this machine, for all projects."""
+    """The number of each client's own memory files, for all projects."""
     places = {client: [Path(path).expanduser() for path in paths] for client, paths in NATIVE.items()}
     places[CLAUDE_CODE] = [*Path("~/.claude/projects").expanduser().glob("*/memory"), *_own_directory()]
     places[VSCODE] += _vscode_projects()
@@ -176,7 +170,6 @@ def native_files() -> dict[str, int]:
 
 
 def _own_directory() -> list[Path]:
-    """Claude Code's `autoMemoryDirectory`, if its settings have one."""
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
         named = json.loads(Path("~/.claude/settings.json").expanduser().read_bytes())["autoMemoryDirectory"]
         return [Path(named).expanduser()] if isinstance(named, str) else []
@@ -184,7 +177,7 @@ def _own_directory() -> list[Path]:
 
 
 def _vscode_projects() -> list[Path]:
-    """The folders in which VS Code keeps memories about projects, next to memories from single conversations."""
+    """VS Code also keeps memories from single conversations, next to these folders."""
     folder = f"workspaceStorage/*/GitHub.copilot-chat/{_VSCODE_MEMORIES}/repo"
     return sorted(place for data in _VSCODE_DATA for place in Path(data).expanduser().glob(folder))
 
@@ -198,12 +191,12 @@ def _folder_of(place: Path) -> Path | None:
 
 
 def has_files(root: Path, settings: Settings) -> bool:
-    """True if a workspace has any files to read. Checks only a few paths."""
+    """Checks only a few paths."""
     return any(path.exists() for path in note_paths(root, settings)) or any(transcript_paths(root, settings))
 
 
 def transcript_paths(root: Path, settings: Settings) -> Iterator[Path]:
-    """The transcripts that may belong to a workspace. `is_of_workspace` decides by content."""
+    """Transcripts that may belong to a workspace: `is_of_workspace` decides by content."""
     if not settings.transcripts:
         return
     name = _folder_name(root)
@@ -219,20 +212,19 @@ def transcript_paths(root: Path, settings: Settings) -> Iterator[Path]:
 
 
 def _folder_name(root: Path) -> str:
-    """The folder in which Claude Code keeps the transcripts of sessions in a directory."""
+    """The folder in which Claude Code keeps the transcripts of a directory's sessions."""
     return re.sub(r"[^A-Za-z0-9]", "-", str(root))
 
 
 def is_of_workspace(directory: str, transcript: Path, root: Path) -> bool:
-    """True if a transcript belongs to a workspace: judging by the `directory` named in it, or else by its folder."""
+    """Judges by the `directory` named in a transcript, or else by its folder."""
     if directory:
         return Path(real_path(directory)).is_relative_to(real_path(root))
     return _folder_name(root) in transcript.parts
 
 
 def scan(root: Path, settings: Settings) -> tuple[list[FoundFile], dict[str, str]]:
-    """The files of a workspace by path, each only once even if it has several names, and skipped files with the
-    reason."""
+    """The files of a workspace, each only once even if it has several names, and skipped files with the reason."""
     found: dict[tuple[int, int], FoundFile] = {}
     skipped: dict[str, str] = {}
     places = places_of(settings, root)
@@ -271,7 +263,7 @@ def scan(root: Path, settings: Settings) -> tuple[list[FoundFile], dict[str, str
 
 
 def markdown_below(start: Path) -> Iterator[Path]:
-    """The file itself, or the Markdown files below a directory. Links to directories are not followed."""
+    """The file itself, or the files below a directory, without following links to directories."""
     if start.is_symlink() or not start.is_dir():
         if start.exists() or start.is_symlink():
             yield start

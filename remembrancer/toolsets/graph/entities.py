@@ -33,18 +33,15 @@ _DIRECTIONS: Final[dict[str, Direction]] = {"out": "outgoing", "in": "incoming",
 
 
 def title(name: str, kind: str) -> str:
-    """An entity's name within a sentence."""
     return f"{name} ({kind})"
 
 
 def look_up(call: Call, name: str, kind: str) -> SearchGraph:
-    """The request for one entity."""
     return SearchGraph(*call.caller.viewer, name, include_memories=False, limit=1, entity_type=kind)
 
 
 async def entity_named(call: Call, given: str, field: str) -> tuple[str, str]:
-    """The name and type of the entity with this id, spelled as in the store, or as in the id if the store is
-    unavailable. Raises `InvalidInput` or `NotFound`."""
+    """The name and type of the entity with this id, spelled as in the store. Raises `InvalidInput` or `NotFound`."""
     name, kind = parse_entity_id(given, field=field)
     name, kind = clean_name(name, field=field, longest=MAX_NAME), clean_name(kind, field=field, longest=MAX_NAME)
     with suppress(*AWAY):
@@ -66,7 +63,6 @@ def entity_of(entity: GraphEntity) -> dict[str, Any]:
 
 
 def description_in(entity: GraphEntity) -> str:
-    """The description in an entity's own memory, without the name."""
     before, _, rest = entity.description.partition(": ")
     if before.casefold() == title(entity.name, entity.type).casefold():
         return rest
@@ -112,7 +108,7 @@ class RelationToCreate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @tool("Relate two entities. The relation is a fact with an id of its own.")
 async def create_relation(call: Call, arguments: RelationToCreate) -> Answer:
-    """Store a relation as a project memory. Storing it again returns the existing relation, and may set its weight."""
+    """Store a relation as a project memory. Storing it again may set its weight."""
     relation = clean_name(arguments.relation_type, field="relation_type", longest=MAX_NAME)
     valid = cleaned(arguments)
     start, start_type = await entity_named(call, arguments.from_id, "from_id")
@@ -144,7 +140,7 @@ async def get_related(
     depth: Annotated[int, Meta(ge=1, le=5)] = 1,
     direction: Literal["out", "in", "both"] = "both",
 ) -> Answer:
-    """Walk breadth first from the entity. Relations that are no longer valid are marked, and followed last."""
+    """Walk breadth first. Relations that are no longer valid are marked, and followed last."""
     name, kind = parse_entity_id(entity_id, field="entity_id")
     question = msgspec.structs.replace(
         look_up(call, name, kind), depth=depth, direction=_DIRECTIONS[direction], limit=MOST_ENTITIES

@@ -53,7 +53,6 @@ class FactChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def fact_of(memory: ListedMemory) -> Answer:
-    """A memory as a fact: its content, its period of validity, and the reason for the end of that period."""
     fact: Answer = {
         **fields_of(memory, "id", "content"),
         "memory_type": memory.type,
@@ -71,7 +70,7 @@ def fact_of(memory: ListedMemory) -> Answer:
 async def _found(
     call: Call, query: str, strategy: Strategy, ranking: Ranking, limit: int, include_invalid: bool
 ) -> Answer:
-    """The best memories for a query; memories that are no longer valid only on request."""
+    """Memories that are no longer valid are found only on request."""
     check_text(query, field="query", longest_bytes=MAX_QUERY_BYTES)
     request = Recall(
         call.caller.session_id,
@@ -106,7 +105,7 @@ async def search_text(call: Call, query: str, limit: Found = 10, include_invalid
 
 
 async def _page(call: Call, limit: int, offset: int, order: Order, valid_at: float | None) -> Answer:
-    """A page of the memories valid at a given time; without a time, of all memories."""
+    """The memories valid at a given time; without a time, all memories."""
     session_id, project = call.caller.session_id, call.caller.project
     request = ListMemories(session_id, project=project, order=order, valid_at=valid_at, limit=limit, offset=offset)
     return await listed(call, request, fact_of)
@@ -169,7 +168,6 @@ class FactToInvalidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @tool('Say that a memory or relation is no longer true. It is kept; update_memory with valid_until "" undoes it.')
 async def invalidate(call: Call, arguments: FactToInvalidate) -> Answer:
-    """End a memory's period of validity and keep the reason."""
     memory_id = parse_memory_id(arguments.id, field="id")
     newer = None if arguments.replaced_by is None else parse_memory_id(arguments.replaced_by, field="replaced_by")
     at = seconds_of(arguments.at, "at")

@@ -18,9 +18,7 @@ from remembrancer.toolsets.tools import DATA, Answer, non_empty
 
 _ROUNDED: Final = 4
 OLD_CHARACTERS: Final = 1000
-"""The number of characters shown of a memory that is probably replaced; enough to decide whether it really is."""
 NEWER_CHARACTERS: Final = 120
-"""The number of characters shown of the session's own memory that is the replacement; enough to recognise it."""
 SETTLED: Final = {
     "if_replaced": "update_memory(replaced_by, supersedes=[id])",
     "if_in_part": "update_memory(id, old, new)",
@@ -31,28 +29,25 @@ FORGOTTEN: Final = {"if_replaced": "forget_memory(id)"}
 SUPERSEDED: Final = {"if_wrong": "restore_memory(superseded id)"}
 ENDED: Final = ("valid_until", "invalid_reason", "superseded_by", "possibly_superseded_by")
 MOST_LINES, MOST_LINES_IF_LIKELY = 5, 2
-"""The maximum number of one-line memories if the caller sets no limit: usually, and when there is a likely answer."""
+"""The maximum number of one-line memories without a limit: usually, and with a likely answer."""
 WORDS_OF_LINE: Final = 14
 VALIDITY: Final = ("valid_from", "valid_until", "invalid_reason")
-"""The fields that say when a memory is valid, and why it no longer is."""
 _TIMES: Final = frozenset(
     {"created_at", "updated_at", "forgotten_at"}.union(f.name for f in FIELDS if f.sort == "time")
 )
 
 
 def iso(seconds: float) -> str:
-    """Seconds since the epoch as ISO 8601 in UTC, to the second."""
+    """ISO 8601 in UTC, to the second."""
     at = moment(seconds).replace(microsecond=0, tzinfo=None)
     return f"{at.isoformat()}Z"  # strftime formats the year 33 with two digits
 
 
 def fields_of(memory: PortableMemory | MemoryVersion | ListedMemory, *names: str) -> Answer:
-    """The named fields of a memory, as shown in answers."""
     return {name: _value(name, getattr(memory, name)) for name in names}
 
 
 def set_fields(memory: PortableMemory | MemoryVersion | ListedMemory | Fact, *names: str) -> Answer:
-    """The fields that are not empty."""
     return {name: _value(name, value) for name in names if (value := getattr(memory, name)) not in (None, (), {})}
 
 
@@ -69,8 +64,8 @@ def _value(name: str, value: Any) -> Any:
 def with_lines(
     memories: Sequence[RecalledMemory], full: Container[str], limit: int | None, seen: Set[str] = frozenset()
 ) -> list[RecalledMemory]:
-    """The memories given in full, and the first of the others (at most `limit`), in their order. Without a limit, the
-    others except the nearest are omitted if the session has `seen` them, or a memory that supersedes them."""
+    """The memories given in full, and the first of the others (at most `limit`), in their order. Without a limit,
+    others that the session has `seen` are omitted, except the nearest."""
     is_answered = any(each.scores.relevance >= LIKELY for each in memories)
     most_lines = limit or (MOST_LINES_IF_LIKELY if is_answered else MOST_LINES)
     others = [each for each in memories if not is_given_whole(each)]
@@ -84,26 +79,23 @@ def with_lines(
 
 
 def line_of(memory: RecalledMemory, terms: frozenset[str]) -> Answer:
-    """The first words of an unlikely answer, starting at the sentence that shares the most terms with the query."""
+    """An unlikely answer, from the sentence that shares the most terms with the query."""
     matching = from_best_sentence(without_label(memory.content), lambda each: len(terms_of(each) & terms))
     return {**_place_of(memory), "content": first_words(matching, WORDS_OF_LINE), **_unusual(memory)}
 
 
 def standing_line(memory: ListedMemory) -> Answer:
-    """A memory that applies to every task."""
     return {**fields_of(memory, "id", "content"), **standing_of(memory), **set_fields(memory, *ENDED)}
 
 
 def _place_of(memory: RecalledMemory) -> Answer:
-    """The id of a memory, or the path and lines for a part of a file."""
     if memory.origin is None:
         return fields_of(memory, "id")
     return {"source": memory.origin, "path": memory.source.file or "", "lines": list(memory.lines or ())}
 
 
 def memory_of(memory: RecalledMemory, *, detail: bool = False, is_judged: bool = True) -> Answer:
-    """A memory as shown in answers: its content, how well it answers (if `is_judged`), and anything unusual about it;
-    with `detail`, every field, and each signal that contributed to its rank."""
+    """`is_judged` adds how well the memory answers; `detail` every field, and each signal of its rank."""
     relevance: Answer = {}
     if is_judged:
         chance = memory.scores.relevance
@@ -140,19 +132,18 @@ def _unusual(memory: RecalledMemory) -> Answer:
 
 
 def updated(memory: ListedMemory) -> Answer:
-    """The day of a memory's last change, if later than the day on which it was stored."""
+    """The day of a memory's last change, if later than that on which it was stored."""
     day = iso(memory.updated_at)[:10]
     return {"updated": day} if memory.version > 1 and day > iso(memory.created_at)[:10] else {}
 
 
 def standing_of(memory: ListedMemory) -> Answer:
-    """Anything unusual about a memory's status: forgotten, archived and so on."""
     answer = {"forgotten": True, **set_fields(memory, "forgotten_at", "forgotten_reason")} if memory.forgotten else {}
     return answer | non_empty(status=None if memory.status == "active" else memory.status) | state_of(memory)
 
 
 def state_of(memory: PortableMemory | MemoryVersion | ListedMemory) -> Answer:
-    """The state of an open end, its due date, and from the day after that, a note that it is overdue."""
+    """An open end is overdue from the day after its due date."""
     if memory.kind != OPEN_END:
         return {}
     is_late = memory.due is not None and not memory.done and iso(memory.due)[:10] < f"{datetime.now():%Y-%m-%d}"
@@ -166,14 +157,13 @@ def _signals(memory: RecalledMemory) -> dict[str, float]:
 
 
 def copies_of(memory: MemoryShown) -> list[dict[str, Any]]:
-    """The other memories that say the same thing."""
     return [{"id": memory_id, "scope": scope} for memory_id, scope in memory.copies.items()]
 
 
 def near_of(found: Sequence[NearMemory], stored: Collection[str]) -> Answer:
     """Memories probably replaced by later memories from this session, and the calls that resolve each case. A later
-    memory not listed in `stored` is quoted (`newer`), since the answer is about other memories. `perhaps` marks a less
-    probable pair in Review, which people are not asked about; `in_part` marks a text that says more."""
+    memory that is not in `stored` is quoted (`newer`). `perhaps` marks a less probable pair in Review, and `in_part` a
+    text that says more."""
     near = {each.memory_id: each for each in found}
     replaced = [
         {"id": each.memory_id, "content": cut_at_word(each.content, OLD_CHARACTERS), "replaced_by": each.replaced_by}

@@ -20,7 +20,7 @@ from remembrancer.toolsets.memory.fields import NOT_PAST
 from remembrancer.toolsets.tools import DATA, Answer, Call, short_forms_of
 
 MOST: Final = 1000
-"""The maximum number of changes read for a day, the latest first."""
+"""The number of changes read for a day, the latest first."""
 TEXT: Final = 160
 """The number of characters of a memory shown if not all texts fit."""
 WHOLE: Final = 2000
@@ -32,14 +32,13 @@ CHANGE_WORDS: Final = {
     **{"superseded": "replaced", "invalidated": "ended", "superseding_undone": "restored"},
     **{"both hold": "kept alongside another", "consolidated": "summarised", "superseding": "replaced another"},
 }
-"""The words for changes that are stored under a different name."""
 # Fields with an empty name change only because other fields do.
 FIELD_NAMES: Final = {"occurred_at": "day", "valid_until": "its end", "type": "", "status": "", "invalid_reason": ""}
 
 
 def day_of(text: str, now: float) -> TimeWindow:
-    """The day named by a word or a date in this machine's time zone: "yesterday", "2026-11-17", "Tuesday" (the most
-    recent, possibly today). Raises `InvalidInput` if the text does not name a day, or the day has not begun."""
+    """The day named in this machine's time zone: "yesterday", "2026-11-17", "Tuesday" (the most recent, possibly
+    today). Raises `InvalidInput` unless it has begun."""
     today, text = WEEKDAYS[datetime.fromtimestamp(now).weekday()], with_iso_dates(text)
     for phrase in (text, f"on {text}", f"el {text}"):
         if read_query(phrase).lower().removeprefix("on ").strip() == today:
@@ -51,14 +50,14 @@ def day_of(text: str, now: float) -> TimeWindow:
 
 
 def dates_in_utc(begins: float, ends: float) -> tuple[float, float]:
-    """The first day of a period in local time and the day after the period, at midnight UTC: the `days` of events."""
+    """A local period's first day and the day after it, at midnight UTC: the `days` of events."""
     first, last = (datetime.fromtimestamp(at).date() for at in (begins, ends - 1))
     days = (datetime(day.year, day.month, day.day, tzinfo=UTC) for day in (first, last + timedelta(1)))
     return next(days).timestamp(), next(days).timestamp()
 
 
 def happened_in(activity: ActivityRead) -> list[MemoryChanged]:
-    """The events of the days that were read, except events stored on the day they happened."""
+    """The events, except those stored on the day they happened."""
     stored = {(each.memory_id, date_of(each)) for each in activity.changes if each.change == "stored"}
     return [each for each in activity.happened if (each.memory_id, date_of(each)) not in stored]
 
@@ -66,12 +65,9 @@ def happened_in(activity: ActivityRead) -> list[MemoryChanged]:
 async def read_day(
     call: Call, day: TimeWindow, days: tuple[float, ...], *, for_people: bool = False
 ) -> tuple[Sequence[MemoryChanged], Sequence[RunDone]]:
-    """The events of a day and the changes made that day by sessions and people, in order, and its runs and imports that
-    can be undone here. A session's private memory is included if it was promoted. `days`: see `ReadActivity`.
-
-    For a memory that has since been forgotten, only the forgetting is listed, without the content; undone changes are
-    omitted. `for_people`: all are listed, with summaries as texts, and memories archived by maintenance.
-    """
+    """The events of a day and the changes by sessions and people, in order, and its runs and imports that can be undone
+    here. For a memory that has since been forgotten, only the forgetting is listed, without the content; undone changes
+    are omitted. `for_people`: all are listed, and memories archived by maintenance."""
     request = ReadActivity(*call.caller.viewer, day.end, MOST, day.start, WHOLE, for_people, with_undo=True, days=days)
     reply = await call.ask(request)
     own = (FORGOTTEN, PROMOTED, ARCHIVED) if for_people else (FORGOTTEN, PROMOTED)
@@ -105,20 +101,19 @@ def verb_of(change: MemoryChanged) -> str:
 
 
 def word_of(change: str, fields: Sequence[str], *, done: bool) -> str:
-    """The word for a stored change to these fields; `done`: the memory was done afterwards."""
+    """`done`: the memory was done afterwards."""
     if "done" in fields and "kind" not in fields:
         return "closed" if done else "reopened"
     return "changed" if change == "updated" else CHANGE_WORDS.get(change, change)
 
 
 def with_fields(word: str, fields: Iterable[str]) -> str:
-    """The word for a change, with the names of the fields if the word only says that something changed."""
+    """Name the fields if the word only says that something changed."""
     names = ", ".join(filter(None, (FIELD_NAMES.get(name, name.replace("_", " ")) for name in dict.fromkeys(fields))))
     return f"{word} ({names})" if names and word.endswith("changed") else word
 
 
 def dates_of(begins: float, ends: float) -> str:
-    """The first and last day of a period."""
     days = [f"{datetime.fromtimestamp(at).astimezone():%A %Y-%m-%d}" for at in (begins, max(begins, ends - 1))]
     return " to ".join(dict.fromkeys(days))
 
@@ -128,16 +123,15 @@ def date_of(change: MemoryChanged) -> str:
 
 
 def _shown_at(change: MemoryChanged) -> float:
-    """The time of a change or event. An event with only a day (in UTC) is at the start of that day in this time
-    zone."""
+    """An event with only a day (in UTC) is at the start of that day in this time zone."""
     if change.change != "happened" or change.at % DAY_S:
         return change.at
     return datetime.fromtimestamp(change.at, UTC).replace(tzinfo=None).timestamp()
 
 
 async def day_block(call: Call, text: str, max_tokens: int) -> Answer:
-    """The log of a day as one block of Markdown within a budget of tokens: a line for each memory, in the order of the
-    first changes; for a longer period, a list per day. Texts are as of the end of that day, and in full if all fit."""
+    """The log of a day as Markdown: a line for each memory, in the order of the first changes; for a longer period, a
+    list per day. Texts are as of the end of that day, and in full if all fit."""
     day = day_of(text, call.received_at)
     changes, _ = await read_day(call, day, dates_in_utc(day.start, day.end))
     ids = await short_forms_of(call, dict.fromkeys(name for each in changes for name in (each.memory_id, each.by)))
@@ -172,7 +166,6 @@ async def day_block(call: Call, text: str, max_tokens: int) -> Answer:
 
 
 def _entry(changes: Sequence[MemoryChanged], ids: Mapping[str, str], longest: int) -> str:
-    """The line for the changes to one memory on a day."""
     fields = [name for each in changes if verb_of(each) == "changed" for name in each.fields]
     fields = [] if "content" in fields else fields
     by = {verb_of(each): f" (by {ids.get(each.by, each.by)})" for each in changes if each.by}

@@ -25,14 +25,12 @@ Offset = Annotated[int, Meta(ge=0, le=1_000_000)]
 
 
 def given(value: T | None, default: D) -> T | D:
-    """The value of an optional argument, or `default` if it was left out."""
     return default if value is None else value
 
 
 def clean_tag_changes(
     add: Sequence[str], remove: Sequence[str], prefix: str = ""
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The tags to add and to remove. Raises `InvalidInput` as `clean_tags` does, or if a tag is in both lists."""
     added = clean_tags(add, field=f"{prefix}add")
     removed = tags_named(remove, field=f"{prefix}remove")
     both = [tag for tag in added if tag in removed and f"#{tag}" not in removed]
@@ -43,7 +41,6 @@ def clean_tag_changes(
 
 
 def clean_reason(reason: str | None) -> str | None:
-    """A cleaned reason; None if no reason was given. Raises `InvalidInput` if it is blank or too long."""
     return None if reason is None else clean_line(reason, field="reason", longest=MAX_REASON)
 
 
@@ -60,8 +57,6 @@ def seconds_of(text: str | None, field: str) -> float | None:
 
 
 class GivenFilters(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The arguments that determine which memories a tool finds or lists."""
-
     scope: list[Scope] = []
     type: list[MemoryType] = []
     kind: list[Kind] = []
@@ -71,7 +66,6 @@ class GivenFilters(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     include_forgotten: bool = False
 
     def for_request(self) -> dict[str, Any]:
-        """The corresponding fields of a request to the store."""
         return {
             "scopes": tuple(dict.fromkeys(self.scope)),
             "types": tuple(dict.fromkeys(self.type)),
@@ -99,11 +93,10 @@ class GivenFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 UNLISTED: Final = GivenFields.__struct_fields__
-"""Arguments omitted from the list of tools."""
 
 
 def _today() -> float:
-    """Today's number, counted from the epoch: the later of the days here and in UTC."""
+    """Days since the epoch: the later of today here and in UTC."""
     return (time.time() + max(0, time.localtime().tm_gmtoff)) // DAY_S
 
 

@@ -17,7 +17,7 @@ from remembrancer.toolsets.memory.fields import Version
 from remembrancer.toolsets.tools import Answer, Call, non_empty, tool
 
 MAX_HISTORY: Final = 50
-"""The number of latest versions that are listed; every version can be requested by number."""
+"""Older versions are not listed, but can be requested."""
 FORMER_TEXTS: Final = "version=N shows an earlier text."
 IDENTITY: Final = ("content", "type", "scope", "tags", "source", "metadata")
 
@@ -30,7 +30,6 @@ IDENTITY: Final = ("content", "type", "scope", "tags", "source", "metadata")
     unlisted=("version", "detail"),
 )
 async def get_memory(call: Call, memory_id: str, version: Version | None = None, detail: bool = False) -> Answer:
-    """Show one memory, with its history if it has changed; with `detail`, all its fields."""
     request = GetMemory(*call.caller.viewer, parse_memory_id(memory_id), with_undo=detail)
     reply = await call.ask(request)
     if not call.is_old:
@@ -39,11 +38,8 @@ async def get_memory(call: Call, memory_id: str, version: Version | None = None,
 
 
 def shown(reply: MemoryShown, version: int | None = None, *, detail: bool = True) -> Answer:
-    """One memory; with `version`, as it was in that version. Raises `InvalidInput`, which names the existing versions.
-
-    Without `detail`, improbable contradictions, empty fields and usual values are omitted, and the history has only
-    days; a line without `change` is an update.
-    """
+    """One memory; with `version`, as it was then. Raises `InvalidInput`, which names the existing versions. Without
+    `detail`, improbable contradictions, empty fields and usual values are omitted."""
     memory = reply.memory
     entry = next((each for each in memory.history if each.version == version), None)
     if entry is None and version is not None:
@@ -92,7 +88,6 @@ def shown(reply: MemoryShown, version: int | None = None, *, detail: bool = True
 
 
 def _details(reply: MemoryShown, entry: HistoryEntry | None) -> Answer:
-    """The fields that appear only in an answer with `detail`; some of them only for the current version."""
     memory = reply.memory
     answer = fields_of(memory if entry is None else entry.record, "importance", "session_id", "confidence")
     if entry is None:
@@ -113,7 +108,6 @@ def _details(reply: MemoryShown, entry: HistoryEntry | None) -> Answer:
 
 
 def _entry(entry: HistoryEntry, *, detail: bool) -> Answer:
-    """A line of a history, without the fields needed only for an undo."""
     line: Answer = {"version": entry.version}
     if detail:
         line |= {"change": entry.change, "at": iso(entry.changed_at), "session_id": entry.session_id}
@@ -128,12 +122,10 @@ def _is_sure(link: MemoryLink) -> bool:
 
 
 def _link(link: MemoryLink, end: str) -> dict[str, Any]:
-    """A link; `end` says which end the other memory is at."""
     return {end: link.target, "relation": link.relation, "strength": round(link.strength, 4)}
 
 
 def _promotion(step: ChainLink | LoggedPromotion) -> dict[str, Any]:
-    """One promotion or demotion of a memory."""
     known = msgspec.structs.asdict(step) | {"promoted_at": None, "kind": None}
     if isinstance(step, ChainLink):
         known["from_scope"] = known.pop("scope")

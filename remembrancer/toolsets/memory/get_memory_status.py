@@ -15,7 +15,6 @@ from remembrancer.toolsets.memory.answers import iso
 from remembrancer.toolsets.tools import Answer, Call, non_empty, tool
 
 PROPOSED: Final = 200
-"""The number of characters shown of a memory proposed for promotion to the user."""
 DECIDED: Final = (
     "update_memory(newer_id, supersedes=older_id); if both hold, add_links=[{relation: related_to, target: older_id}]"
 )
@@ -24,7 +23,7 @@ REVIEW: Final = "promote_memory accepts a proposal (target_scope user) or refuse
 
 @tool("Health and counts.", read_only=True, marks_data=False)
 async def get_memory_status(call: Call) -> Answer:
-    """The state of the memory as seen by this session; with the last known figures if the store is unavailable."""
+    """Gives the last known figures if the store is unavailable."""
     caller, service = call.caller, call.service
     store, undecided, is_fresh, is_degraded = None, Undecided(), False, True
     with suppress(*AWAY):

@@ -13,14 +13,13 @@ from remembrancer.protocol.errors import InvalidInput
 from remembrancer.toolsets.tools import Tool
 
 Tools = Mapping[str, Tool[Any]]
-"""The tools of a session, by name."""
 NOTES: Final = "files"
-"""The set of prompts for a session without any other set."""
+"""Its prompts are for a session without any other set."""
 MAX_ARGUMENT_BYTES: Final = 16_384
 
 
 class Argument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An argument of a prompt. `among` lists the allowed values; without it, any text is allowed."""
+    """`among` lists the allowed values, if they are limited."""
 
     name: str
     description: str
@@ -29,25 +28,19 @@ class Argument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Wording(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The text of a message, and the argument values for which it is used."""
-
     text: str
     when: dict[str, str] = {}
 
     def fits(self, arguments: Mapping[str, str]) -> bool:
-        """True if all arguments of `when` were given with these values."""
         return all(name in arguments and value in ("*", arguments[name]) for name, value in self.when.items())
 
 
 class Prompt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A prompt as shown by `prompts/list`, and the variants of its message."""
-
     description: str
     arguments: tuple[Argument, ...]
     says: tuple[Wording, ...]
 
     def described(self, name: str) -> dict[str, Any]:
-        """The entry for `prompts/list`; optional arguments are not marked."""
         arguments = [
             {"name": each.name, "description": each.description} | ({"required": True} if each.required else {})
             for each in self.arguments
@@ -71,9 +64,7 @@ def prompts_for(tools: Tools) -> dict[str, Prompt]:
 
 
 def message_of(name: str, arguments: Mapping[str, str], tools: Tools) -> tuple[str, str]:
-    """The description of a prompt, and its user message: the text with the arguments in quotes. Raises `InvalidInput`
-    if a session with these tools has no such prompt, or if an argument is unknown, is missing, or has a value that is
-    not allowed."""
+    """A prompt's description, and its message with the arguments in quotes. Raises `InvalidInput`."""
     prompts = prompts_for(tools)
     if name not in prompts:
         raise InvalidInput(f"there is no prompt {shown(name)}{nearest(name, prompts)}", field="name")

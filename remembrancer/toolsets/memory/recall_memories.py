@@ -45,9 +45,8 @@ from remembrancer.toolsets.tools import DATA, Answer, Call, answer_text, non_emp
 
 HINT: Final = "An excerpt ends early: get_memory shows the full memory."
 DISPENSABLE: Final = ("hint", "profile", "query_time_ms", "strategy_used")
-"""The parts of an answer that are dropped before any memory is."""
+"""Dropped from an answer before any memory is."""
 MEMORY_ONLY: Final = ("type", "kind", "domain", "tags", "min_importance")
-"""Arguments that do not apply to files."""
 Source = Literal["memory", "notes", "sessions", "code"]
 NOTHING_OPEN: Final = "Nothing is open."
 DUE_ONLY: Final = "Of {number} open ends, only those due by {day} are listed."
@@ -59,14 +58,14 @@ TO_SETTLE: Final = (
 NEAREST: Final = "Perhaps nothing answers the query; these are the nearest memories."
 STANDING_NOTE: Final = "Perhaps nothing answers the query. In case it is a task, rules follow (without “answers”)."
 LEAST_ROOM: Final = 10
-"""A `limit` below this leaves no room for memories that apply to every task."""
+"""A lower `limit` leaves no room for memories that apply to every task."""
 STANDING_TOKENS: Final = 800
-"""The maximum tokens in one answer for memories that apply to every task."""
+"""The maximum tokens for memories that apply to every task."""
 MOST_STANDING: Final = 100
 MOST_NEAR: Final = 5
-"""If more than `MOST_STANDING` memories apply to every task, an answer has at most this many of them."""
+"""The memories in an answer that apply to every task, if there are more than `MOST_STANDING`."""
 CODE: Final = "code"
-"""The source that is searched and shown alongside the others: places in the project's code."""
+"""Searched and shown alongside the other sources."""
 CODE_SHARE: Final = 3
 """Code gets at most `max_tokens` divided by this."""
 NOTHING: Final = Recalled((), 0, 0, "hybrid")
@@ -98,10 +97,10 @@ class RecallMemoriesArguments(GivenFilters, frozen=True, forbid_unknown_fields=T
     unlisted=tuple(name for name in RecallMemoriesArguments.__struct_fields__ if name != "query"),
 )
 async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Answer:
-    """The likely and possible answers in full, or else the nearest memory, unless the session has seen it. A nearest
-    memory that has been seen gets one line, like other memories that are new to the session, or that the session has
-    stored and that contain half of the query's words. All are in full with `detail`, with a named ranking, and in a
-    degraded answer; in the last two cases, answers are not judged."""
+    """The likely and possible answers in full, or else the nearest memory. Seen before, the nearest gets one line, like
+    other memories that are new to the session, or that the session has stored and that contain half of the query's
+    words. All are in full with `detail`, with a named ranking, and in a degraded answer; in the last two cases, answers
+    are not judged."""
     started = time.perf_counter()
     root = workspace_root(call.caller.directory, call.service.settings)
     request = to_recall(arguments, call.caller.project, call.caller.session_id, root)
@@ -190,16 +189,15 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
 
 
 def given_whole(memories: Sequence[RecalledMemory], *, with_nearest: bool) -> set[str]:
-    """The ids of the likely and possible answers, or of the nearest memory, and of memories that probably replace
-    them."""
+    """The ids of the likely and possible answers, or of the nearest memory, and of what probably replaces them."""
     chosen = [each for place, each in enumerate(memories) if is_given_whole(each) or (with_nearest and not place)]
     return {each.id for each in chosen} | {newer for each in chosen for newer in each.possibly_superseded_by}
 
 
 async def _standing(nearest: Sequence[RecalledMemory], call: Call) -> list[ListedMemory]:
-    """The memories that apply to every task and that the session has not seen, nearest first (if there are many, only
-    the nearest). A query that has no likely answer and is not a question may be a task, and conventions do not resemble
-    the tasks to which they apply."""
+    """The unseen memories that apply to every task, nearest first (if there are many, only the nearest). A query that
+    has no likely answer and is not a question may be a task, and conventions do not resemble the tasks to which they
+    apply."""
     session_id, project = call.caller.session_id, call.caller.project
     scopes: tuple[Scope, ...] = ("project", "user")
     most = MOST_STANDING + 1
@@ -236,7 +234,7 @@ def _holds(memory: ListedMemory, now: float) -> bool:
 
 
 def _asks_for_open_ends(request: Recall, limit: int | None) -> bool:
-    """True if a caller wants all open ends (or the first of them), judging by the question, or by the kind alone."""
+    """True if a caller wants all open ends, judging by the question, or by the kind alone."""
     filters = request.filters
     is_of_kind = filters == Filters(request.session_id, kinds=(OPEN_END,))
     asks = asks_for_open_ends(request.query) and (is_of_kind or filters == Filters(request.session_id))
@@ -244,7 +242,6 @@ def _asks_for_open_ends(request: Recall, limit: int | None) -> bool:
 
 
 async def _open_ends(call: Call) -> list[RecalledMemory]:
-    """The open ends that are not done, by due date."""
     request = GatherContext(
         *call.caller.viewer, sections=("open_ends",), tokens=MOST_TOKENS, part_tokens=MOST_TOKENS, with_subjects=False
     )
@@ -252,7 +249,6 @@ async def _open_ends(call: Call) -> list[RecalledMemory]:
 
 
 def to_recall(arguments: RecallMemoriesArguments, project: ProjectRef, session_id: str, root: str = "") -> Recall:
-    """The store request for a call. Raises `InvalidInput` if a field is not allowed."""
     check_text(arguments.query, field="query", longest_bytes=MAX_QUERY_BYTES)
     times = arguments.time_range or TimeRange()
     after, before = seconds_of(times.after, "time_range.after"), seconds_of(times.before, "time_range.before")
@@ -282,15 +278,13 @@ def to_recall(arguments: RecallMemoriesArguments, project: ProjectRef, session_i
 
 
 def within_budget(answer: Answer, max_tokens: int) -> Answer:
-    """The answer, cut so that the text sent has at most `max_tokens`: the best memories, and the beginning of the first
-    that does not fit. `omitted` is the number of memories left out."""
+    """Cut an answer to the best memories that fit, and the beginning of the next. `omitted` is the number left out."""
     if _fits(answer, max_tokens):
         return answer
     memories = answer["memories"]
     bare = {name: value for name, value in answer.items() if name not in DISPENSABLE}
 
     def with_first(number: int, beginning: str | None = None) -> Answer:
-        """The first memories, and the beginning of the next one."""
         excerpts = [] if beginning is None else [{**memories[number], "content": f"{beginning} …", "excerpt": True}]
         kept = [*memories[:number], *excerpts]
         omitted = len(memories) - len(kept)
@@ -310,7 +304,6 @@ def within_budget(answer: Answer, max_tokens: int) -> Answer:
 
 
 def count_sent(text: str) -> int:
-    """The number of tokens of a text as sent."""
     return estimate_tokens(neutralised(text))
 
 

@@ -22,7 +22,6 @@ async def reflect_and_consolidate(
     dry_run: bool | None = None,
     undo: str | None = None,
 ) -> Answer:
-    """Consolidate the session's own memories, or with a dry run list what would change; or undo a run."""
     caller, service = call.caller, call.service
     if session_id is not None and session_id.strip() != caller.session_id:
         message = (
@@ -52,8 +51,8 @@ async def reflect_and_consolidate(
 
 
 async def _undo(call: Call, run_id: str) -> Answer:
-    """Undo a run's changes to the project, an import's changes to its sessions, and changes to the user's memories: one
-    operation each, since they may be in different lanes, which have separate transactions."""
+    """Undo a run in the project, an import also in its sessions, and both for the user: one operation each, since they
+    may be in different lanes, which have separate transactions."""
     unknown: NotFound | None = None
     results: dict[str, object] = {}
     parts: dict[str, UndoRun] = {"": UndoRun(run_id, "project")}
@@ -74,7 +73,7 @@ async def _undo(call: Call, run_id: str) -> Answer:
 
 
 def _reflected(call: Call, reflected: Reflected) -> Answer:
-    """The answer to a reflection. Without a `run_id`, nothing was written."""
+    """Without a `run_id`, nothing was written."""
     answer: Answer = {
         "consolidated_memories": msgspec.to_builtins(reflected.memories),
         "patterns_detected": [
@@ -95,7 +94,6 @@ def _reflected(call: Call, reflected: Reflected) -> Answer:
 
 
 def _undone(run_id: str, results: Mapping[str, UndoneResult]) -> Answer:
-    """The restored memories, and the memories left alone because they have changed since."""
     memories = dict.fromkeys(memory_id for result in results.values() for memory_id in result.memories)
     answer: Answer = {"run_id": run_id, "status": "undone", "memories": list(memories)}
     skipped = dict.fromkeys(each for result in results.values() for each in result.skipped)

@@ -40,7 +40,7 @@ FIXED: Final = (STATUS, SUMMARY, GRAPH, PREFERENCES)
 
 
 def memory_id_in(uri: str) -> str | None:
-    """The memory id in a URI, with its prefix, or part of an id; None if the URI does not contain any."""
+    """The id in a URI, with its prefix, or part of an id, if any."""
     if not uri.startswith(MEMORY_START):
         return None
     try:
@@ -50,11 +50,10 @@ def memory_id_in(uri: str) -> str | None:
 
 
 RELATIONSHIPS_SHOWN: Final = 5
-"""The number of edges written out for each entity in the graph."""
 
 
 def session_summary(session_id: str, started_at: float, story: SessionDescription, served: tuple[int, int]) -> str:
-    """The memories that a session stored and was shown. `served` is the number of queries and of distinct memories."""
+    """`served` has the numbers of queries and of distinct memories."""
     ended = "" if story.status == "active" else f" | {story.status}"
     lines = {
         "Session": f"{one_line(session_id)} | Started: {moment(started_at):%Y-%m-%d %H:%M UTC}{ended}",
@@ -69,7 +68,7 @@ def session_summary(session_id: str, started_at: float, story: SessionDescriptio
 
 
 def knowledge_graph(graph: GraphFound) -> str:
-    """The overview of a project's graph. Density is relative to the n (n - 1) edges of a complete directed graph."""
+    """Density is relative to the n (n - 1) edges of a complete directed graph."""
     entities, relationships = graph.total_entities, graph.total_relationships
     heading = "Project Knowledge Graph"
     if not entities:
@@ -88,7 +87,6 @@ def knowledge_graph(graph: GraphFound) -> str:
 
 
 def preferences(gathered: ContextGathered) -> str:
-    """The user's memories that are not open ends, in the form of a context."""
     memories = tuple(each for each in gathered.memories if not each.is_open)
     gathered = msgspec.structs.replace(gathered, memories=memories, closed=())
     block = build_block(gathered, PREFERENCES_TOKENS, estimate_tokens, is_whole_memory=False)
@@ -140,19 +138,16 @@ TEMPLATES: Final = [
         "mimeType": JSON,
     }
 ]
-"""The entries for `resources/list` and `resources/templates/list`."""
 
 
 class Resources:
-    """Reads resources for a caller, using `tools` for resources that show a tool's answer."""
-
     def __init__(self, tools: Mapping[str, Tool[Any]], service: MemoryService) -> None:
         self._tools = tools
         self._service = service
 
     async def read(self, caller: Caller, uri: str, received_at: float) -> dict[str, str]:
-        """The type and the text of a resource; while the store is unavailable, the last known text, marked as outdated.
-        Raises `NotFound`, or the error that prevents reading it now."""
+        """The type and text of a resource; without the store, the last known text, marked as outdated. Raises
+        `NotFound`, or the error that prevents reading it now."""
         viewer, most, state = caller.viewer, PREFERENCES_TOKENS, self._service.session(caller)
         pages: dict[str, tuple[Request[Any], Callable[[Any], str]]] = {
             SUMMARY: (

@@ -25,7 +25,7 @@ async def search_knowledge_graph(
     include_memories: bool = True,
     limit: Annotated[int, Meta(ge=1, le=100)] = 20,
 ) -> Answer:
-    """Find the entities related to an entity, or give an overview of the graph. An unknown entity is not an error."""
+    """Without an entity, an overview. An unknown entity is not an error."""
     request = SearchGraph(
         *call.caller.viewer,
         entity=_name(entity, "entity"),
@@ -44,7 +44,6 @@ async def search_knowledge_graph(
 
 
 def _name(name: str, field: str) -> str | None:
-    """A name; None if it is blank."""
     return None if not name.strip() else clean_name(name, field=field, longest=MAX_NAME)
 
 

@@ -28,8 +28,7 @@ UNKNOWN: Final = (
 
 @tool("Hide a memory.", destructive=True, unlisted=("reason", "copies"))
 async def forget_memory(call: Call, memory_id: str, reason: str | None = None, copies: bool = False) -> Answer:
-    """Hide a memory; nothing is deleted. Copies of its text in other scopes are reported, or hidden, too; memories that
-    it replaced (`supersedes`) stay expired until restored."""
+    """Copies of its text are reported, or hidden, too; memories that it replaced stay expired until restored."""
     change = ForgetMemory(parse_memory_id(memory_id), clean_reason(reason))
     try:
         result = await call.write(change, ForgottenResult)
@@ -59,8 +58,8 @@ async def forget_memory(call: Call, memory_id: str, reason: str | None = None, c
 async def restore_memory(
     call: Call, memory_id: str, version: Version | None = None, reason: str | None = None, undo: bool = False
 ) -> Answer:
-    """Restore a forgotten or replaced memory, or return to an earlier version; or (`undo`) undo its last change, if its
-    version is still the given one: the answer names the memory that changed, perhaps one that it had replaced."""
+    """Restore a memory, or return to an earlier version; or (`undo`) undo its last change, if its version is still the
+    given one. The answer names the memory that changed, perhaps one that it had replaced."""
     memory_id = parse_memory_id(memory_id)
     if not undo:
         result = await call.write(RestoreMemory(memory_id, version, clean_reason(reason)), RestoredResult)
@@ -81,7 +80,7 @@ async def restore_memory(
 async def promote_memory(
     call: Call, memory_id: str, target_scope: Literal["project", "user"], reason: str | None = None
 ) -> Answer:
-    """Make a memory visible to more sessions or projects; or (`project`) decline or undo its promotion to the user."""
+    """The target `project` also declines or undoes a promotion to the user."""
     memory_id = parse_memory_id(memory_id)
     change = PromoteMemory(memory_id, target_scope, clean_reason(reason))
     result = await call.write(change, PromotedResult)

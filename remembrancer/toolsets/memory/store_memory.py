@@ -29,7 +29,6 @@ from remembrancer.toolsets.tools import LISTED, Answer, Call, Queued, non_empty,
 
 MOST_AT_ONCE: Final = 50
 USUAL_KINDS: Final = ["convention", "decision", "error_fix", "fact", "open_end", "preference", "procedure"]
-"""The kinds named in `tools/list`."""
 DEFAULT_CONFIDENCE: Final = 0.8
 PENDING: Final = "The vector is still being computed: until then, the memory is found by its words only."
 BECOMES_OPEN: Final = "A fact with a due date is an open end, until it is marked as done."
@@ -37,7 +36,6 @@ SPLIT: Final = "A list of open ends is stored as one memory for each, in order."
 DEFAULT_IMPORTANCE: Final[dict[Kind, float]] = dict.fromkeys(
     ("architecture", "convention", "decision", "error_fix", "open_end", "pattern", "preference", "procedure"), 0.7
 )
-"""The default importance of a stored memory by kind; 0.5 for other kinds."""
 _KIND_WORDS: Final[dict[Kind, str]] = {
     "fact": r"\b(not (yet |been )*decided|undecided)\b",
     "decision": r"\b(decided|chose|we (switched|migrated) (to|from)|we moved (from|to (?-i:[A-Z])\w*)|instead of"
@@ -84,9 +82,8 @@ class StoreMemoryArguments(MemoryArguments, frozen=True, forbid_unknown_fields=T
     unlisted=("type", "source", "related_entities", "session_id", "wait_for_embedding", *UNLISTED),
 )
 async def store_memory(call: Call, arguments: StoreMemoryArguments) -> Answer:
-    """Answers when the memory is durable; a retry, or the same text in the same scope, yields the same memory. A list
-    of open ends is stored as separate memories. With `memories`, all are checked before the first is stored; if the
-    store refuses one, the answer has its error next to the ids of the others."""
+    """Answers when the memory is durable; a retry, or the same text in the same scope, yields the same memory. With
+    `memories`, all are checked before the first is stored; if the store refuses one, the answer has its error."""
     session_id, limit = call.caller.session_id, call.service.settings.content_limit_bytes
     changes = changes_of(arguments, session_id, limit, call.received_at)
     stores: list[tuple[MemoryArguments, StoreMemory]] = []
@@ -125,8 +122,8 @@ async def store_memory(call: Call, arguments: StoreMemoryArguments) -> Answer:
 def changes_of(
     arguments: StoreMemoryArguments, session_id: str, content_limit_bytes: int, at: float
 ) -> list[tuple[MemoryArguments, StoreMemory]]:
-    """A call's memories, each with the change that it requests. A field given next to `memories` applies to each memory
-    without that field. Raises `InvalidInput`."""
+    """A call's memories, each with its change. A field given next to `memories` applies to each memory without that
+    field. Raises `InvalidInput`."""
     changes: list[tuple[MemoryArguments, StoreMemory]] = []
     if arguments.memories is None or arguments.content is not None:
         changes.append((arguments, to_change(arguments, session_id, content_limit_bytes, at)))
@@ -158,7 +155,7 @@ def _together(answers: Sequence[Answer]) -> Answer:
 
 
 async def _store(call: Call, arguments: MemoryArguments, change: StoreMemory, part: str) -> Answer:
-    """Store one of a call's memories. `part` distinguishes it from the others."""
+    """`part` distinguishes several memories of a call."""
     memory_id = call.memory_id(part)  # not earlier: an id can only be derived from checked arguments
     change = msgspec.structs.replace(change, memory_id=memory_id)
     given_scope = arguments.scope or change.scope
@@ -190,14 +187,13 @@ async def _store(call: Call, arguments: MemoryArguments, change: StoreMemory, pa
 
 
 def project_memory(call: Call, content: str, **fields: Any) -> StoreMemory:
-    """A project memory, exempt from archiving, as stored by other toolsets."""
+    """As stored by other toolsets: exempt from archiving."""
     usual: dict[str, Any] = {"type": "semantic", "scope": "project", "confidence": DEFAULT_CONFIDENCE, "pinned": True}
     session_id = call.caller.session_id
     return StoreMemory(memory_id=call.memory_id(), content=content, session_id=session_id, **usual, **fields)
 
 
 def to_change(arguments: MemoryArguments, session_id: str, content_limit_bytes: int, at: float) -> StoreMemory:
-    """The change requested by a call at `at`, without the memory's id. Raises `InvalidInput`."""
     if arguments.content is None:
         raise InvalidInput("content is missing: it must be a string", field="content")
     check_text(arguments.content, field="content", longest_bytes=content_limit_bytes)
@@ -231,9 +227,8 @@ def to_change(arguments: MemoryArguments, session_id: str, content_limit_bytes: 
 
 
 def _scope_and_kind(arguments: MemoryArguments, content: str, at: float) -> tuple[Scope, MemoryType, Kind | None]:
-    """The scope, type and kind of a memory: as requested, else the project, and the kind suggested by its wording,
-    unless that contradicts a given type. A kind determines the type, and also the scope if it exists only in
-    sessions."""
+    """As requested, or else the project, and the kind suggested by the wording, unless that contradicts a given type. A
+    kind determines the type, and the scope if it exists only in sessions."""
     scope: Scope = arguments.scope or "project"
     if arguments.due is not None and arguments.kind not in (None, OPEN_END, "fact"):  # of a coming event
         raise InvalidInput("only an open end has a due date", field="due", remedy=f"kind: {OPEN_END}")

@@ -19,7 +19,6 @@ from remembrancer.toolsets.memory.store_memory import BECOMES_OPEN
 from remembrancer.toolsets.tools import LISTED, Answer, Call, non_empty, tool
 
 _FIELD_OF: Final = {"old": "content", **dict.fromkeys(("supersedes", "add_links", "remove_links"), "links")}
-"""The field changed by an argument, if their names differ."""
 
 
 class TagChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -56,8 +55,8 @@ class UpdateMemoryArguments(GivenFields, frozen=True, forbid_unknown_fields=True
     unlisted=("tags", "related_entities", "supersedes", "add_links", "remove_links", "reason", *UNLISTED),
 )
 async def update_memory(call: Call, arguments: UpdateMemoryArguments) -> Answer:
-    """Change only the given fields. The answer has the changed line, or the start of the previous content if all of it
-    is replaced. It names the changed fields, unless there is only one and it was given."""
+    """The answer has the changed line, or the start of the previous content if all of it is replaced. It names the
+    changed fields, unless there is only one and it was given."""
     change = to_update(arguments, call.service.settings.content_limit_bytes)
     if change.kind != arguments.kind:
         call.warn("kind_changed", BECOMES_OPEN)
@@ -72,7 +71,6 @@ async def update_memory(call: Call, arguments: UpdateMemoryArguments) -> Answer:
 
 
 def to_update(arguments: UpdateMemoryArguments, content_limit_bytes: int) -> UpdateMemory:
-    """The change requested by a call. Raises `InvalidInput`, including for a call that changes nothing."""
     memory_id = parse_memory_id(arguments.memory_id)
     content: str | TextEdit | None = arguments.content
     if isinstance(content, str):

@@ -23,12 +23,12 @@ from remembrancer.toolsets.tools import Answer, Call, tool
 
 MOST: Final = 100
 MOST_CHARACTERS: Final = 60_000
-"""The maximum number of nodes and of characters in one answer, about 25,000 tokens altogether."""
+"""The limits of one answer, about 25,000 tokens."""
 UNKNOWN_LINK: Final = "Not linked, since there is no such node: {}."
 
 
 def node_of(memory: ListedMemory) -> Answer:
-    """A node. Its links are left out while the store is unavailable."""
+    """Its links are left out while the store is unavailable."""
     return {
         "id": memory.id,
         "content": memory.content,
@@ -63,7 +63,7 @@ def known_links(call: Call, links: Sequence[str]) -> tuple[str, ...]:
 
 
 async def write_node(call: Call, change: StoreMemory | UpdateMemory, allow_secrets: bool) -> Answer:
-    """Write a node and return the whole node, or only its id if it cannot be read now."""
+    """The whole node, or only its id if it cannot be read now."""
     result = await call.submit(change, allow_secrets=allow_secrets)
     assert isinstance(result, StoredResult | UpdatedResult | None)
     node: Answer = {"id": change.memory_id, "status": "queued"}
@@ -84,8 +84,7 @@ async def recall(
     tags: Annotated[tuple[str, ...], Meta(description="Any of these")] = (),
     limit: Annotated[int, Meta(ge=1, le=50)] = 10,
 ) -> Answer:
-    """The best nodes for the query with any of the tags, or the newest; only valid ones, as nodes do not show
-    validity."""
+    """Only valid nodes, as nodes do not show validity. Without a query, the newest."""
     tags = tags_named(tags)
     project, session_id = call.caller.project, call.caller.session_id
     found: tuple[ListedMemory, ...]
@@ -118,7 +117,6 @@ async def recall(
 async def connections(
     call: Call, node_id: str, depth: Annotated[int, Meta(ge=0, le=10, description="Links away")] = 1
 ) -> Answer:
-    """Walk breadth first from the node; each result has its distance."""
     node_id = parse_memory_id(node_id, field="node_id")
     found = await call.ask(follow(call, [node_id], depth=depth))
     ids = [memory.id for memory in found.memories]
@@ -137,7 +135,7 @@ async def remember(
     source: Annotated[str, Meta(description="Conversation or context")] = "",
     allow_secrets: bool = False,
 ) -> Answer:
-    """Store a node and return it. The same content is the same node, to which these tags and links are added."""
+    """The same content is the same node, to which these tags and links are added."""
     check_text(content, field="content", longest_bytes=call.service.settings.content_limit_bytes)
     label = clean_name(source, field="source", longest=MAX_NAME) if source else None
     source_ref, related = SourceRef(label=label), known_links(call, links)
@@ -154,7 +152,6 @@ async def update(
     links: Annotated[list[str], Meta(description="In place of all links")] | None = None,
     allow_secrets: bool = False,
 ) -> Answer:
-    """Change the given fields and return the whole node."""
     node_id = parse_memory_id(node_id, field="node_id")
     if content is not None:
         check_text(content, field="content", longest_bytes=call.service.settings.content_limit_bytes)
