@@ -1,10 +1,7 @@
-"""The memories relevant to a command or an edit that an assistant is about to make. Pure.
-
-A recall finds the candidates; but a command is not a question, and the probability that a memory answers it says
-little. So a separate logistic regression with five features scores them, fitted on commands and edits from nine
-projects (docs/benchmarks.md). A rule about the form of names or code applies to every edit that creates such names or
-code.
-"""
+"""The memories relevant to a command or an edit that an assistant is about to make. A command is not a question, so a
+logistic regression of its own scores the candidates of a recall, fitted on commands and edits from nine projects
+(docs/benchmarks.md). A rule about the form of names or code applies to every edit that creates such names or code.
+Pure."""
 
 import math
 import re

@@ -1,9 +1,6 @@
-"""`remembrancer backup` and `backup restore`: everything that cannot be rebuilt, as SQLite files in one tar archive.
-
-The archive is compressed because gzip's checksum reveals damage. A restore locks the home, unpacks and checks the whole
-archive next to the home's files, then replaces the files one by one. Each file is intact at every moment, so a killed
-restore can be repeated or abandoned.
-"""
+"""`remembrancer backup` and `backup restore`: everything that cannot be rebuilt, as SQLite files in one tar archive, in
+which gzip's checksum reveals damage. A restore checks the archive, then replaces the home's files one by one, so a
+killed restore can be repeated or abandoned."""
 
 import gzip
 import lzma

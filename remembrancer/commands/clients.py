@@ -1,8 +1,5 @@
-"""Changes the configuration files of MCP clients so that a client starts Remembrancer.
-
-The clients are listed in `clients.toml`, and `merge` changes the text of a file. JSON and YAML files with comments are
-left alone; in a TOML file only our own tables are rewritten, and in an instruction file only our own block.
-"""
+"""Changes the configuration files of MCP clients (`clients.toml`) so that a client starts Remembrancer. JSON and YAML
+files with comments are left alone; in other files, only our own entries, tables and blocks are changed."""
 
 from __future__ import annotations
 

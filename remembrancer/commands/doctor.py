@@ -1,8 +1,4 @@
-"""`remembrancer doctor`: looks for problems and suggests fixes.
-
-Each check is a function that takes an `Examination` and returns a `Finding`. Findings never contain the content of
-memories.
-"""
+"""`remembrancer doctor`: looks for problems and suggests fixes. Findings never contain the content of memories."""
 
 from __future__ import annotations
 

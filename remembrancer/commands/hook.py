@@ -1,13 +1,10 @@
-"""`remembrancer hook`: records an event in a client's session and gives the assistant context from memory.
+"""`remembrancer hook`: records an event in a client's session, in a small file that the gateway interprets later, and
+gives the assistant context from memory.
 
-A client waits for its hooks, so this module uses only a small part of the standard library. The record is a small file
-with the client's input in a private directory of the home; the gateway interprets it later. The record survives the end
-of every process, but not a power failure within the next few seconds. No failure may disrupt the session: the exit
-status is 0, and a line on standard error describes the problem.
-
-The format of the input is Claude Code's (https://code.claude.com/docs/en/hooks), which Codex, VS Code and Qwen Code
-share. Gemini CLI (https://geminicli.com/docs/hooks/reference) and Cursor (https://cursor.com/docs/hooks) use different
-names.
+A client waits for its hooks, so this module uses only a small part of the standard library. No failure may disrupt the
+session: the exit status is 0, and a line on standard error describes the problem. The format of the input is Claude
+Code's (https://code.claude.com/docs/en/hooks), which Codex, VS Code and Qwen Code share. Gemini CLI
+(https://geminicli.com/docs/hooks/reference) and Cursor (https://cursor.com/docs/hooks) use different names.
 """
 
 # ruff: noqa: PTH103, PTH104, PTH108, PTH112, PTH118, PTH120, PTH123, PTH208

@@ -1,9 +1,6 @@
-"""`remembrancer backup import`: imports the output of `backup export`, from this or another machine, or Markdown.
-
-Every line is read and checked before anything is sent: if it contains anything that a tool would refuse, the whole file
-is refused. Then the memories are sent to the store in batches, in the order of the file. A memory that already exists
-is left unchanged, so importing a file twice changes nothing, and an interrupted import can be continued.
-"""
+"""`remembrancer backup import`: imports Markdown, or the output of `backup export` from this or another machine. A file
+with anything that a tool would refuse is refused as a whole. Existing memories are left unchanged, so importing a file
+twice changes nothing, and an interrupted import can be continued."""
 
 import os
 import sys

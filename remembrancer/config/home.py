@@ -1,9 +1,5 @@
-"""Finds the home and its configuration file, and reads that file.
-
-Uses only the standard library, and imports most of it on demand, since the bridge imports this module. The home is
-found even if the configuration is wrong. An error in a file is a `ValueError` whose message names the file and never
-quotes it.
-"""
+"""Finds the home and its configuration file, and reads that file. Imports little, since the bridge imports this module.
+An error in a file is a `ValueError` whose message names the file and never quotes it."""
 
 import os
 import re

@@ -1,7 +1,5 @@
-"""The project that a directory belongs to: its git common directory, or else its real path.
-
-Worktrees of one repository have the same git common directory, so they share a memory.
-"""
+"""The project that a directory belongs to: its git common directory, which all worktrees share, or else its real
+path."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""The tokens for clients over HTTP: people create, list and revoke tokens, and the gateway looks them up.
-
-Only the SHA-256 of a token is kept, in `tokens.json` in the home; a token is a random string of 256 bits.
-"""
+"""The tokens for clients over HTTP. Only the SHA-256 of a token is kept, in `tokens.json` in the home; a token is a
+random string of 256 bits."""
 
 import hashlib
 import hmac

@@ -1,8 +1,5 @@
-"""The keys of embedders on other hosts: people invite and revoke embedders, and the store checks the keys.
-
-The store's own key pair is in `keys/embedders.secret` in the home, the list of the workers' public keys in
-`keys/embedders.json`. A worker's secret key is only in the file that `invite` returns.
-"""
+"""The keys of embedders on other hosts: `keys/embedders.json` in the home lists the workers' public keys, and
+`keys/embedders.secret` is the store's own key pair. A worker's secret key is only in the file that `invite` returns."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
-"""NATS keys and signed permissions: an operator signs for accounts, an account for users.
-
-A server knows only the operator's public key, so members can be added, restricted and removed without changing the
-server's configuration: members present their permissions, and a revocation is sent to the servers as a new version of
-the account. Formats: docs.nats.io, "JWT authentication" (JWT version 2) and "NKeys" (Ed25519, base32 with a CRC-16).
-"""
+"""NATS keys and signed permissions: an operator signs for accounts, an account for users. A server knows only the
+operator's public key, so adding and removing members does not change its configuration. Formats: docs.nats.io, "JWT
+authentication" (JWT version 2) and "NKeys" (Ed25519, base32 with a CRC-16)."""
 
 from __future__ import annotations
 

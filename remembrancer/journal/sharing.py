@@ -1,8 +1,5 @@
-"""The sharing state of a home: the lanes of which it is a member, and a server administrator's keys.
-
-The state is in the home's directory `sharing` (mode 0700, files 0600): `administration.json` if a server was configured
-here or is used, and `lanes/<lane>.json` for each membership. An invitation is a membership on one line.
-"""
+"""The sharing state of a home, in its directory `sharing`: `administration.json` with a server administrator's keys,
+and `lanes/<lane>.json` for each membership. An invitation is a membership on one line."""
 
 import base64
 import binascii

@@ -1,8 +1,5 @@
-"""Cuts Markdown into overlapping chunks for search, between headings and blocks, or between the lines of a long block.
-
-A chunk is a range of the original text, so its lines can be shown and opened. Blocks are the blocks of CommonMark with
-tables, as parsed by markdown-it-py; front matter also counts as a block.
-"""
+"""Cuts Markdown into overlapping chunks for search: ranges of the original text between headings and blocks (those of
+CommonMark with tables, and front matter), or between the lines of a long block."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
-"""Finds credentials in text by their form. Credentials are refused in text that is stored explicitly, and masked in
-text that was recorded automatically.
-
-The patterns are our own and gitleaks' (`credential_rules.txt`), matched by RE2 in linear time. A value after a label
-(`password: …`) must also pass a check in that file, since such labels occur in prose, too.
-"""
+"""Finds credentials in text by their form. They are refused in text that is stored explicitly, and masked in text that
+was recorded automatically. The patterns are our own and gitleaks' (`credential_rules.txt`), matched by RE2 in linear
+time."""
 
 import base64
 import binascii

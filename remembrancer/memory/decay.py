@@ -1,8 +1,5 @@
-"""The strength of a memory, and the rules for archiving and forgetting memories. Pure; times are seconds since the
-epoch.
-
-docs/memory-model.md explains the formulas.
-"""
+"""The strength of a memory, and the rules for archiving and forgetting (docs/memory-model.md). Pure; times are seconds
+since the epoch."""
 
 import math
 from collections.abc import Mapping

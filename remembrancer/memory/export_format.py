@@ -1,8 +1,5 @@
-"""The lines of an export, written by `backup export` and read by `backup import`. Pure.
-
-The first line identifies the file; then come the projects, each before its memories; the last line has their numbers,
-which reveals a truncated file. `docs/backup.md` describes the format for other programs.
-"""
+"""The lines of an export (docs/backup.md): a header, the projects, each before its memories, and a last line with their
+numbers, which reveals a truncated file. Pure."""
 
 from codecs import BOM_UTF8
 from collections.abc import Iterator

@@ -1,8 +1,5 @@
-"""The features for ranking recall candidates: one table, with a column of numbers for each feature. Pure.
-
-A ranking is a weight for each feature (`memory/ranking.py`). docs/retrieval.md says how much each feature contributes,
-and on which data.
-"""
+"""The features for ranking recall candidates, one column of numbers each. A ranking is a weight for each feature
+(`memory/ranking.py`); docs/retrieval.md says how much each contributes, and on which data. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""The fields of a memory, one row each: the type of its value, its limit, and how changes treat it.
-
-All code that iterates over fields uses these rows: comparing versions, merging a restated text, checking imported
-memories, the searched words, and the arguments and answers of tools.
+"""The fields of a memory, one row each: the type of its value, its limit, and how changes treat it. All code that
+iterates over fields uses these rows.
 
 A new field needs a line in `MemoryFields` and in `UpdateMemory` of `protocol/writes.py`, a row here, a column (a step
 of `MEMORY` in `actors/store/records/schema.py`), and an argument (`GivenFields` in `toolsets/memory/fields.py`).

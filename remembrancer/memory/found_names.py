@@ -1,9 +1,6 @@
-"""Extracts names from a text by their form alone: identifiers, paths, tickets, and capitalized names. Pure.
-
-A name is either certain because of its form (`pool_size`, `src/app.py`, `INC-311`, `AuthService`, "Night Owl"), or only
-possible: a capitalized word within a sentence, which counts as a name once it occurs in several memories. A capitalized
-word at the beginning of a sentence counts only if something else shows that it is a name.
-"""
+"""Extracts names from a text by their form. A name is certain because of its form (`pool_size`, `src/app.py`,
+`INC-311`, `AuthService`, "Night Owl"), or only possible: a capitalized word within a sentence, which counts as a name
+once it occurs in several memories. Pure."""
 
 import re
 from collections.abc import Iterator

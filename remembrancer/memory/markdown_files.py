@@ -1,8 +1,5 @@
-"""Memories as Markdown files: an export that people can read, and notes that become memories. Pure.
-
-Each exported file has a project's memories of one kind. A comment before each text has the memory's other fields as
-JSON. Fields that only programs read (histories) are in `details.jsonl`, so that an import loses nothing.
-"""
+"""Memories as Markdown files: an export that people can read, with a project's memories of one kind in each file, and
+notes that become memories. Fields that only programs read are in `details.jsonl`. Pure."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -1,8 +1,5 @@
-"""The generated block with a project's memories in a Markdown file in the working tree, and people's edits to it. Pure.
-
-The first mark contains the time of writing, and digests of the text and of each item, which reveal later edits. Edited
-items are kept in the file after the block.
-"""
+"""The generated block with a project's memories in a Markdown file in the working tree. Digests of the text and of each
+item reveal people's edits, which are kept in the file after the block. Pure."""
 
 import base64
 import hashlib

@@ -1,8 +1,5 @@
-"""Decides whether a memory is only about its own project, by signs that people can check, each with its reason. Pure.
-
-One sign is enough: a memory that stays in its project can still be promoted manually, while a memory promoted to the
-user appears in every project.
-"""
+"""Decides whether a memory is only about its own project. One sign is enough: a memory that stays can still be promoted
+manually, while a memory promoted to the user appears in every project. Pure."""
 
 import re
 from collections.abc import Iterable

@@ -1,8 +1,5 @@
-"""Decides which memories move to a broader scope: scores, thresholds and reasons. Pure.
-
-The consolidator uses these rules for decisions, and the store for explanations. Explicit requests for promotion are
-always carried out.
-"""
+"""Decides which memories move to a broader scope, for the consolidator's decisions and the store's explanations.
+Explicit requests for promotion are always carried out. Pure."""
 
 import math
 import re

@@ -1,9 +1,5 @@
 """The ranking of candidates: weights for the features of `memory/features.py`, and the probability that a candidate
-answers the query. Pure; the time is passed in.
-
-`weights.json` contains each model's fitted weights, as made by `python -m bench.fit`. Named rankings are weights over
-the same features.
-"""
+answers the query. `weights.json` has each model's weights, fitted by `python -m bench.fit`. Pure."""
 
 import math
 import re

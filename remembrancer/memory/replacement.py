@@ -1,8 +1,5 @@
-"""The probability that a later text replaces an earlier one: one table of features, each with its fitted weight. Pure.
-
-A store reports such a memory, a recall marks it, a context leaves it out, and Review shows the pair until somebody
-decides. `python -m bench.replaced` fits the weights and reports the contribution of each feature.
-"""
+"""The probability that a later text replaces an earlier one. Stores report such memories, recalls mark them, contexts
+leave them out, and Review shows the pair. `python -m bench.replaced` fits the weights of the features. Pure."""
 
 import math
 import re

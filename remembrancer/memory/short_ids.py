@@ -1,7 +1,5 @@
-"""Short forms of memory ids: any unique beginning or ending of an id. Pure.
-
-Ids from the same day may begin alike, so the shortest unique ending is shown.
-"""
+"""Short forms of memory ids: any unique beginning or ending. The ending is shown, since ids of one day may begin alike.
+Pure."""
 
 import re
 from collections import defaultdict

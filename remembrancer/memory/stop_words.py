@@ -1,8 +1,5 @@
-"""Stop words in the most common languages, and a guess at a text's language. Pure.
-
-Stop words in one language may be content words in another ("car", "die", "come"), so a query loses only the stop words
-of its own language.
-"""
+"""Stop words in the most common languages, and a guess at a text's language. A query loses only the stop words of its
+own language, since "car" and "die" are content words in others. Pure."""
 
 import re
 from collections import Counter

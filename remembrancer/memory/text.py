@@ -1,7 +1,4 @@
-"""Validates text and objects from outside: names, content and metadata.
-
-Errors name the field and the limit.
-"""
+"""Validates text and objects from outside: names, content and metadata. Errors name the field and the limit."""
 
 import csv
 import difflib

@@ -1,8 +1,6 @@
-"""The rule that decides whether one of two similar texts can stand for both; stems and normal forms of words. Pure.
-
-A cosine does not distinguish two facts about the same subject: "deployed from the main branch" and "deployed from the
-release branch" score 0.90. So the words decide, and when in doubt, both texts are kept.
-"""
+"""Decides by the words whether one of two similar texts can stand for both; stems and normal forms of words. A cosine
+does not distinguish facts about one subject: "deployed from the main branch" and "deployed from the release branch"
+score 0.90. Pure."""
 
 import re
 import unicodedata

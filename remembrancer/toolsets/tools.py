@@ -1,4 +1,4 @@
-"""Tools and toolsets: describing and registering tools, and returning their answers and errors to clients.
+"""Tools and toolsets: registration, answers and errors.
 
 A tool is a function in `toolsets/<family>/` with the decorator `tool`, which registers it under its own name in the
 folder's toolset. Its arguments are its parameters after the first, `call`, or the fields of the struct that is its only

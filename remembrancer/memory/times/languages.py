@@ -1,8 +1,5 @@
-"""Translates German, French and Spanish time phrases into English ones: "vor zwei Wochen" is "2 weeks ago". Pure.
-
-Only whole phrases are translated, most of which have several words: "Mai" alone may be a name, and "hier" is
-"yesterday" in French and "here" in German.
-"""
+"""Translates German, French and Spanish time phrases: "vor zwei Wochen" is "2 weeks ago". Only whole phrases are
+translated: "Mai" alone may be a name, and "hier" is "yesterday" in French and "here" in German. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence

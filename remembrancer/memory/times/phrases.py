@@ -1,10 +1,6 @@
-"""Finds the words in a text that name a time in the past, and the calendar span of each. Pure.
-
-A small grammar of English: `phrases.toml` lists the phrases, and the conditions under which each names a time, since
-the same words may also be numbers, verbs or people ("in 2022", "on Saturday"). This module defines the meaning of each
-phrase: all times are naive and local (callers choose the zone), weeks begin on Monday, and seasons follow the northern
-hemisphere.
-"""
+"""Finds the words in a text that name a time in the past, and their calendar spans. `phrases.toml` lists the phrases,
+and the conditions under which each names a time, since the same words may be numbers, verbs or people. Times are naive
+and local (callers choose the zone), weeks begin on Monday, and seasons follow the northern hemisphere. Pure."""
 
 import re
 from collections.abc import Callable, Mapping

@@ -1,10 +1,6 @@
-"""The times named in a query, how near a memory is to them, and queries for everything in a period. Pure: callers pass
-in clock and zone.
-
-A query that does not name a time, or asks for one ("how many weeks ago did I …"), has no windows. The memories from a
-period share no words with a query such as "summarise this week", and are not near it in meaning: only the time matters,
-and perhaps a kind.
-"""
+"""The times named in a query, the proximity of a memory to them, and queries for everything in a period, such as
+"summarise this week", which resemble no memory of it. A query that asks for a time ("how many weeks ago did I …") has
+no windows. Pure: callers pass in clock and zone."""
 
 import math
 import re

@@ -1,8 +1,6 @@
-"""The tool `memory`: a directory of files, as models know it from Anthropic's API (`memory_20250818`).
-
-A memory created as a file is a whole file, and its metadata has the `path`. Other memories are lines in one file per
-kind. The wording is from `BetaLocalFilesystemMemoryTool` in Anthropic's Python SDK.
-"""
+"""The tool `memory`: a directory of files, as models know it from Anthropic's API (`memory_20250818`), in the words of
+the Python SDK's `BetaLocalFilesystemMemoryTool`. A memory created as a file is a whole file (`path` in its metadata);
+the others are lines in one file per kind."""
 
 import inspect
 import posixpath

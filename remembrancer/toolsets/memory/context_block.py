@@ -1,8 +1,5 @@
-"""The context block: memories as Markdown within a budget of tokens. Pure; the token counter is passed in.
-
-The content of a memory is data. Each memory is one list item: its further lines are indented, and anything that
-Markdown would read as a heading is escaped, so that no memory can pose as a group or as another memory.
-"""
+"""The context block: memories as Markdown within a budget of tokens. Each memory is one list item, indented and escaped
+so that it cannot pose as a group or as another memory. Pure; the token counter is passed in."""
 
 import re
 import shlex

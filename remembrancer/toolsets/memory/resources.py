@@ -1,7 +1,5 @@
-"""The resources: content that a client can read without calling a tool.
-
-Names and contents are untrusted: they cannot start a new line and so forge a heading.
-"""
+"""The resources: content that a client can read without calling a tool. Untrusted names and contents cannot start a new
+line and so forge a heading."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
