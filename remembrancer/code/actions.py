@@ -116,10 +116,6 @@ class Action(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
         added = " ".join(word for word in words_in(self.new[: 4 * SEARCHED]) if word not in had)
         return terms_of(f"{self.path} {added}")
 
-    @cached_property
-    def constructs(self) -> frozenset[str]:
-        return frozenset(name for name, makes in _CONSTRUCTS.items() if not self.command and makes.search(self.new))
-
 
 def terms_of(text: str) -> frozenset[str]:
     """The stems of a text's words that are not common in code."""
@@ -138,28 +134,25 @@ def relevant_to(
     had = tuple(given)
     latest: dict[tuple[str, str], RecalledMemory] = {}
     chances: dict[str, float] = {}
-    may_bear = [each for each in candidates if _may_bear(each, now)]
+    constructs = {name for name, makes in _CONSTRUCTS.items() if not action.command and makes.search(action.new)}
     forms = {each.id: forms_of(each.content) for each in candidates if each.kind in RELEVANT_KINDS}
     for each in sorted(candidates, key=lambda each: each.happened_at):
         latest |= dict.fromkeys(forms.get(each.id, ()), each)
-    for each in may_bear:
-        is_of_form = any(part.split()[-1] in action.constructs for part, _ in forms[each.id])
-        chances[each.id] = NAMING_PROBABILITY if is_of_form else _probability(each, terms[each.id], rarity, past)
+    for each in candidates:
+        is_past = each.status == "archived" or each.forgotten or each.expired or has_ended(each.valid_until, now)
+        if each.id in forms and not (is_past or each.superseded_by):
+            is_of_form = any(part.split()[-1] in constructs for part, _ in forms[each.id])
+            chances[each.id] = NAMING_PROBABILITY if is_of_form else _probability(each, terms[each.id], rarity, past)
     sure = [
         each
-        for each in may_bear
-        if chances[each.id] >= LEAST_PROBABILITY
+        for each in candidates
+        if chances.get(each.id, 0.0) >= LEAST_PROBABILITY
         and not each.id.endswith(had)
         and all(latest[form] is each for form in forms[each.id])
     ]
     ids = {each.id for each in sure}
     current = (each for each in sure if ids.isdisjoint(each.possibly_superseded_by))
     return sorted(current, key=lambda each: (-chances[each.id], -each.happened_at))[:MOST]
-
-
-def _may_bear(memory: RecalledMemory, now: float) -> bool:
-    is_past = memory.status == "archived" or memory.forgotten or memory.expired or has_ended(memory.valid_until, now)
-    return memory.kind in RELEVANT_KINDS and not (is_past or memory.superseded_by)
 
 
 def _probability(

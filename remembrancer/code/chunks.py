@@ -136,7 +136,8 @@ class Source:
         if inner.type in ("lexical_declaration", "variable_declaration", "assignment_statement", "val_definition"):
             for declared in inner.named_children:
                 value = declared.child_by_field_name("value")
-                if value is not None and _VALUES.search(value.type) and not self._is_import(value):
+                is_import = value is not None and self.data.startswith(b"require(", value.start_byte)
+                if value is not None and _VALUES.search(value.type) and not is_import:
                     kind = _FUNCTION if re.search("function|lambda|closure", value.type) else "constant"
                     name = self._name(declared) or self._name(inner.named_children[0])
                     return Definition(node, value if kind == _FUNCTION else inner, kind, name)
@@ -228,9 +229,6 @@ class Source:
             owner = re.findall(r"\w+", self._text(receiver).partition("[")[0])
             text = f"{owner[-1]}.{text}" if owner else text
         return text.strip("\"'`")[:200]
-
-    def _is_import(self, node: tree_sitter.Node) -> bool:
-        return self.data[node.start_byte : node.start_byte + 8] == b"require("
 
     def _text(self, node: tree_sitter.Node) -> str:
         return self.data[node.start_byte : node.end_byte].decode(errors="replace")

@@ -15,12 +15,7 @@ from remembrancer.commands.report import Line, Report, Rows, command, flag, opti
 from remembrancer.config.home import Home, beside, locate, read_settings_file, read_settings_text
 from remembrancer.config.named_home import CONFIG_FILE
 from remembrancer.config.other_formats import read_other_format
-from remembrancer.config.reading import (
-    DB_PATH,
-    Configuration,
-    SettingOrigin,
-    read_configuration,
-)
+from remembrancer.config.reading import DB_PATH, Configuration, SettingOrigin, read_configuration
 from remembrancer.config.settings import SETTABLE, Settings, unknown_name
 from remembrancer.memory.text import count
 from remembrancer.protocol.errors import ConfigurationError

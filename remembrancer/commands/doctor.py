@@ -36,12 +36,7 @@ from remembrancer.config.settings import REMOTE_ENGINES, Settings, model_choices
 from remembrancer.memory.text import count
 from remembrancer.protocol.control import RuntimeStatus
 from remembrancer.protocol.environment import TOOLSETS_VARIABLE, unknown_toolsets
-from remembrancer.protocol.errors import (
-    ConfigurationError,
-    HomeUnusable,
-    ModelUnusable,
-    size_in_words,
-)
+from remembrancer.protocol.errors import ConfigurationError, HomeUnusable, ModelUnusable, size_in_words
 from remembrancer.protocol.paths import RuntimePaths, is_empty
 from remembrancer.protocol.problems import Problem, find_problems
 
@@ -335,7 +330,9 @@ def check_clients(at: Examination) -> Finding:
             (command, *_), environ = client.started_by(entry)
             which, home = f"{client.title} ({name} in {place.path})", environ.get("REMEMBRANCER_HOME")
             path = Path(home if isinstance(home, str) else at.paths.home).expanduser()
-            if not can_be_found(command, at.around):
+            named = at.around.project / command if "/" in command else command
+            is_found = shutil.which(named, path=at.around.environ.get("PATH", "")) is not None
+            if not (is_found or "${" in command):  # a variable of the client
                 checked.append(("problem", f"{which} starts {command}, which does not exist"))
             elif unknown := unknown_toolsets(str(environ.get(TOOLSETS_VARIABLE, ""))):
                 checked.append(("warning", f"{which}: {TOOLSETS_VARIABLE}: {'; '.join(unknown)}"))
@@ -358,14 +355,6 @@ def check_clients(at: Examination) -> Finding:
     }[status]
     number = sum(entry_status == status for entry_status, _ in checked)
     return Finding(status, f"{count(number, 'entry')} {outcome}", advice, few([text for _, text in checked]))
-
-
-def can_be_found(command: str, around: ClientEnvironment) -> bool:
-    """A command that contains a variable of the client is assumed to exist."""
-    if "${" in command:
-        return True
-    named = around.project / command if "/" in command else command
-    return shutil.which(named, path=around.environ.get("PATH", "")) is not None
 
 
 CHECKS: Final[dict[str, Callable[[Examination], Finding]]] = {

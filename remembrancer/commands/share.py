@@ -222,7 +222,8 @@ async def _share(
     if dry_run:
         return Report({"dry_run": True, "lane": known, "title": name, "memories": planned.memories}, will)
     confirm(f"{will} Continue?", yes=yes)
-    lane = joined or await sharing.new_lane(title, this_machine(), is_users=is_users)
+    machine = re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname().split(".")[0])[:64] or "machine"
+    lane = joined or await sharing.new_lane(title, machine, is_users=is_users)
     done = await request_store(ShareProject(project, lane.lane), answer_s=SHARE_S)
     invited = {} if invite is None else {"invitation": await sharing.invite(lane.lane, invite)}
     remainder = f" {done.left:,} stay here: {done.reason}" if done.left else ""
@@ -316,7 +317,3 @@ def _lane_line(about: dict[str, Any]) -> str:
     if "invited" in about:
         lines.append(f"  invited, not joined yet: {', '.join(about['invited'])}")
     return "\n".join(lines)
-
-
-def this_machine() -> str:
-    return re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname().split(".")[0])[:64] or "machine"

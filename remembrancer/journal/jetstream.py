@@ -360,7 +360,9 @@ class JetStreamJournal(Journal):
                         user_jwt_cb=(lambda: server.user_jwt.encode()) if server.user_jwt else None,
                         signature_cb=self._key.answer if self._key else None,
                     )
-                    _know_encrypted(client)
+                    transport = cast("Any", client._transport)._io_writer.transport
+                    if transport.get_extra_info("sslcontext") is not None:  # otherwise asyncio complains at the end
+                        transport.get_protocol()._over_ssl = True
             except BaseException as error:
                 await _close(client)
                 if isinstance(error, nats.errors.NoServersError) and reason:
@@ -416,13 +418,6 @@ class JetStreamJournal(Journal):
                     await answers.unsubscribe()
         await self._info(lane)  # raises if there is none
         raise JournalAway("the journal has no replica to read from at the moment")
-
-
-def _know_encrypted(client: Client) -> None:
-    """Otherwise asyncio complains when the connection ends."""
-    transport = cast("Any", client._transport)._io_writer.transport
-    if transport.get_extra_info("sslcontext") is not None:
-        transport.get_protocol()._over_ssl = True
 
 
 async def _close(client: Client) -> None:

@@ -98,16 +98,13 @@ class Authority(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def system_account(self) -> str:
         return KeyPair(self.system_seed).public
 
-    @property
-    def account(self) -> str:
-        return KeyPair(self.account_seed).public
-
     def account_jwt(self) -> str:
         """The operator's statement about the account of all lanes. It is dated later than statements with fewer revoked
         users, since servers may keep either of two statements from the same second."""
         limits = {**_LIMITS, "disk_storage": _UNLIMITED, "streams": _UNLIMITED, "consumer": _UNLIMITED}
         rights = {"type": "account", "limits": limits, "revocations": {each.user: each.at for each in self.revoked}}
-        return KeyPair(self.operator_seed).claim(self.account, "lanes", rights, at=self._newest())
+        account = KeyPair(self.account_seed).public
+        return KeyPair(self.operator_seed).claim(account, "lanes", rights, at=self._newest())
 
     def revoking(self, user: str) -> Authority:
         return msgspec.structs.replace(self, revoked=(*self.revoked, Revocation(user, self._newest() + 1)))

@@ -148,10 +148,6 @@ def _decayed(of: Candidates, query: QueryProperties, half_life_s: float) -> Colu
     return np.asarray(0.5 ** (np.maximum(query.asked_at - of.happened_at, 0.0) / half_life_s))
 
 
-def _recency(of: Candidates, query: QueryProperties) -> Column:
-    return _decayed(of, query, RECENCY_HALF_LIFE_S)
-
-
 def _continues(of: Candidates, query: QueryProperties) -> Column:
     if not query.is_message:
         return np.zeros(len(of))
@@ -196,7 +192,7 @@ FEATURES: Final = (
     Feature("joined", _joined, "it shares an entity with the best candidates, and nothing with the question"),
     Feature("graph", lambda of, _: of.graph, "it shares an entity with the best candidates"),
     Feature("importance", lambda of, _: of.importance, "it was marked as important"),
-    Feature("recency", _recency, "it is new"),
+    Feature("recency", lambda of, query: _decayed(of, query, RECENCY_HALF_LIFE_S), "it is new"),
     Feature("standing", lambda of, _: of.standing, "it is no longer valid, or another memory represents it"),
 )
 NAMES: Final = tuple(each.name for each in FEATURES)

@@ -8,7 +8,6 @@ from msgspec import Meta
 from remembrancer.memory.fields import DETAILS
 from remembrancer.memory.sentences import cut_at_word
 from remembrancer.memory.times.windows import TimeWindow
-from remembrancer.protocol.browsing import MemoryChanged
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.reads import ListedMemory, ListMemories, Order
 from remembrancer.protocol.runs import IMPORT
@@ -78,11 +77,7 @@ async def open_browser(call: Call) -> Answer:
     return {"url": await call.service.open_browser()}
 
 
-@tool(
-    "The changes of a day.",
-    read_only=True,
-    unlisted=("begins", "ends", "days"),
-)
+@tool("The changes of a day.", read_only=True, unlisted=("begins", "ends", "days"))
 async def read_log(
     call: Call,
     day: str | None = None,
@@ -97,8 +92,10 @@ async def read_log(
     of_events = dates_in_utc(period.start, period.end) if begins is None else tuple(days or ())
     changes, done = await read_day(call, period, of_events, for_people=True)
     entries = [
-        {"at": _at(each), "time": each.at, "did": with_fields(verb_of(each), each.fields), "version": each.version}
-        | {"id": each.memory_id, "text": _text(each.begins)}
+        # An event may have only a day.
+        {"at": iso(each.at).removesuffix("T00:00:00Z" if each.change == "happened" else ""), "time": each.at}
+        | {"did": with_fields(verb_of(each), each.fields), "version": each.version, "id": each.memory_id}
+        | {"text": each.begins if len(each.begins) < WHOLE else f"{cut_at_word(each.begins, WHOLE - 1)} …"}
         | non_empty(forgotten=each.is_forgotten, member=each.member, undone=each.is_undone, command=each.command)
         | non_empty(by=each.by, undo_at=each.undo_at or None)
         for each in changes
@@ -110,12 +107,3 @@ async def read_log(
         for each in done
     ]
     return {"begins": iso(period.start), "ends": iso(period.end), "changes": entries, "runs": runs}
-
-
-def _at(change: MemoryChanged) -> str:
-    at = iso(change.at)
-    return at.removesuffix("T00:00:00Z") if change.change == "happened" else at  # an event may have only a day
-
-
-def _text(begins: str) -> str:
-    return begins if len(begins) < WHOLE else f"{cut_at_word(begins, WHOLE - 1)} …"

@@ -23,14 +23,7 @@ from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.kinds import Kind, kind_of_type, type_of_kind
 from remembrancer.protocol.reads import ListedMemory, ListMemories
-from remembrancer.protocol.writes import (
-    Change,
-    ForgetMemory,
-    PromoteMemory,
-    Scope,
-    StoreMemory,
-    UpdateMemory,
-)
+from remembrancer.protocol.writes import Change, ForgetMemory, PromoteMemory, Scope, StoreMemory, UpdateMemory
 from remembrancer.toolsets.memory.store_memory import DEFAULT_CONFIDENCE
 from remembrancer.toolsets.tools import Answer, Call, tool
 

@@ -17,13 +17,7 @@ from remembrancer.config.settings import Settings
 from remembrancer.memory.chunks import line_starts
 from remembrancer.memory.credentials import masked
 from remembrancer.memory.limits import MAX_QUERY_BYTES
-from remembrancer.memory.notes import (
-    MAX_FILE_BYTES,
-    MAX_NOTE_BYTES,
-    clean_note_path,
-    daily_note,
-    edited,
-)
+from remembrancer.memory.notes import MAX_FILE_BYTES, MAX_NOTE_BYTES, clean_note_path, daily_note, edited
 from remembrancer.memory.sentences import split_sentences
 from remembrancer.memory.text import check_text, shown
 from remembrancer.memory.tokens import whole_characters

@@ -95,20 +95,16 @@ class GivenFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 UNLISTED: Final = GivenFields.__struct_fields__
 
 
-def _today() -> float:
-    """Days since the epoch: the later of today here and in UTC."""
-    return (time.time() + max(0, time.localtime().tm_gmtoff)) // DAY_S
-
-
 def cleaned(arguments: msgspec.Struct, *but: str) -> dict[str, Any]:
     """The given fields of a memory, cleaned by type, except those in `but`. Raises `InvalidInput`."""
     fields: dict[str, Any] = {}
+    today = (time.time() + max(0, time.localtime().tm_gmtoff)) // DAY_S  # the later of the days here and in UTC
     for row in FIELDS:
         value, rule = getattr(arguments, row.name, None), RULES.get(row.sort)
         if value is None or rule is None or row.name in but:
             continue
         cleaned_value = seconds_of(value, row.name) if row.sort == "time" else rule(value, row)
-        if row.name == "occurred_at" and (cleaned_value or 0) // DAY_S > _today():
+        if row.name == "occurred_at" and (cleaned_value or 0) // DAY_S > today:
             raise InvalidInput(f"{NOT_PAST.format(day=shown(value))}; something to come has a due date", field=row.name)
         if cleaned_value is not None:
             fields[row.name] = cleaned_value

@@ -210,7 +210,8 @@ async def _standing(nearest: Sequence[RecalledMemory], call: Call) -> list[Liste
     listed: Sequence[ListedMemory] = answer.memories
     if answer.more or len(listed) == most:
         listed = [each for each in nearest if each.kind in STANDING][:MOST_NEAR]
-    valid = {each.id: each for each in listed if _holds(each, call.received_at)}
+    listed = [each for each in listed if not (each.superseded_by or each.status in ("consolidated", "promoted"))]
+    valid = {each.id: each for each in listed if not has_ended(each.valid_until, call.received_at)}
     seen, places = call.session.seen, {each.id: place for place, each in enumerate(nearest)}
     left_out = replaced_among(valid.values()) | frozenset(seen)
     unseen = [each for key, each in valid.items() if key not in left_out]
@@ -225,12 +226,6 @@ async def _standing(nearest: Sequence[RecalledMemory], call: Call) -> list[Liste
             for each in given
         ]
     return given
-
-
-def _holds(memory: ListedMemory, now: float) -> bool:
-    """True if a memory is valid and no other listed memory says the same."""
-    is_repeated = memory.superseded_by or memory.status in ("consolidated", "promoted")
-    return not (is_repeated or has_ended(memory.valid_until, now))
 
 
 def _asks_for_open_ends(request: Recall, limit: int | None) -> bool:
