@@ -51,7 +51,7 @@ _AROUND: Final = """
     protocol_body program source_file if_statement try_statement type_declaration singleton_class
 """
 _THROUGH: Final = frozenset(_AROUND.split())
-"""May contain definitions."""
+"""Nodes that may contain definitions."""
 _BODIES: Final = frozenset({"class_body", "enum_class_body", "function_body", "field_declaration_list"})
 """Bodies that the grammar does not mark with the field `body`."""
 _TYPES: Final = {"struct_type": "struct", "interface_type": "interface"}
@@ -84,7 +84,7 @@ class Chunk(NamedTuple):
 
 class Definition(NamedTuple):
     node: tree_sitter.Node
-    """With wrappers that contain nothing else: decorators, `export`."""
+    """The definition with its wrappers: decorators, `export`."""
     inner: tree_sitter.Node
     kind: str
     name: str

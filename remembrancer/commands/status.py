@@ -160,7 +160,7 @@ def describe_remote(remote: RemoteEmbedders) -> str:
 
 
 def duration(seconds: float) -> str:
-    """As in 42 s, 5 min, 3 h 20 min, 2 d 4 h."""
+    """A readable duration, such as 42 s, 5 min, 3 h 20 min or 2 d 4 h."""
     minutes, hours, days = int(seconds // 60), int(seconds // 3600), int(seconds // 86_400)
     if days:
         return f"{days} d {hours % 24} h"

@@ -25,7 +25,7 @@ class Home(NamedTuple):
 
     @property
     def in_memory(self) -> bool:
-        """The home disappears with the runtime."""
+        """True if the home disappears with the runtime."""
         return self.directory != self.on_disk
 
 

@@ -45,7 +45,7 @@ from remembrancer.protocol.errors import (
 )
 
 OLDEST_SERVER: Final = (2, 12)
-"""The first with atomic batches."""
+"""The first release with atomic batches."""
 ANSWER_S: Final = 5.0
 CONNECT_S: Final = 2.0
 """The time limit for connecting to one of several servers."""

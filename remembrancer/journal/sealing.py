@@ -74,7 +74,7 @@ def unseal(keyring: Keyring, sealed: bytes, *belongs_to: str) -> bytes:
 
 
 def _joined(parts: Sequence[str]) -> bytes:
-    """Joined unambiguously."""
+    """The parts, joined unambiguously."""
     encoded = [part.encode() for part in parts]
     return b"".join(struct.pack(">I", len(part)) + part for part in encoded)
 

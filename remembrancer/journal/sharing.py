@@ -296,7 +296,7 @@ def read_invitation(text: str) -> Membership:
 
 
 def _with_shown_title(membership: Membership) -> Membership:
-    """Others wrote the title."""
+    """Others wrote the title, so it is reduced to one harmless line."""
     return msgspec.structs.replace(membership, title=" ".join(neutralised(membership.title).split())[:MAX_TITLE])
 
 

@@ -22,7 +22,7 @@ from remembrancer.protocol.writes import PortableMemory, Scope, SourceRef
 
 DETAILS: Final = "details.jsonl"
 _UNREAD: Final = ("history", "promotion_chain", "accessed_in")
-"""Stored in `DETAILS`."""
+"""The fields that are stored in `DETAILS`."""
 _MARK: Final = re.compile(r"^<!-- memory (\{.*) -->\n", re.MULTILINE)
 _LIKE_MARK: Final = re.compile(r"^<(\\*!-- memory \{)", re.MULTILINE)
 _ESCAPED: Final = re.compile(r"^<\\(\\*!-- memory \{)", re.MULTILINE)

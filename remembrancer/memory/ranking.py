@@ -21,7 +21,7 @@ LEAST_SPAN: Final = 0.05
 """Some models hardly separate the cosines of related and unrelated texts."""
 NEAR_DUPLICATE_COSINE: Final = 0.95
 DEFAULT_MODEL: Final = "default"
-"""Has the weights of models without their own."""
+"""The key of the weights for models without their own."""
 
 By = Literal["meaning", "words"]
 

@@ -84,7 +84,7 @@ _NEW_STATE: Final = re.compile(
 )
 """The new state: "moved labdb01 to PostgreSQL 16"."""
 _TAKING_BACK: Final = re.compile(r"\W*(?:correction|actually|scratch that|sorry|no,)", re.IGNORECASE)
-"""Retracts an earlier statement."""
+"""Opening words that retract an earlier statement."""
 _HAPPENED: Final = re.compile(
     r"\b(?:was|were) (?!(?:\w+ly )?(?:\w+ed|made|put|set|chosen|cut|given|taken|written|built|held|kept|sent)\b"
     r"|\w+ (?:(?!due )\w+ )?to\b)"
@@ -132,7 +132,7 @@ _SORT: Final = re.compile(
     r"\b(?:abstract|async|component|constant|global|helper|hook|internal|local|private|protected|public|static|test) $",
     re.IGNORECASE,
 )
-"""Limits a rule to some parts of code ("private methods")."""
+"""The words that limit a rule to some parts of code ("private methods")."""
 _HOW: Final = re.compile(r"\b(start|begin|prefix|end|suffix|digit|string|\w*case)", re.IGNORECASE)
 _SAME: Final = {"begin": "start", "prefix": "start", "suffix": "end"}
 _FORMS: Final = re.compile(

@@ -188,7 +188,7 @@ def session_title(client: str | None, started_at: float) -> str:
 
 
 def count(number: int, noun: str, plural: str = "") -> str:
-    """As in "1 memory" and "1,200 memories"."""
+    """A number with its noun, as in "1 memory" and "1,200 memories"."""
     several = plural or (f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s")
     return f"{number:,} {noun if number == 1 else several}"
 

@@ -83,7 +83,7 @@ class Call:
     notices: list[Notice] = field(default_factory=list)
     degraded: bool = False
     is_old: bool = False
-    """An earlier answer was used, since the store was unavailable."""
+    """True if an earlier answer was used, since the store was unavailable."""
     embedding_error: str | None = None
     """The reason why a written text cannot be embedded now."""
     near: list[NearMemory] = field(default_factory=list)
@@ -203,7 +203,7 @@ class Tool(Generic[T]):
     always_loaded: bool = False
     """True if a client with a tool search should always show this tool."""
     shows_whole_ids: bool = False
-    """True for programs that store ids."""
+    """True if programs store the ids in its answers."""
 
     async def answer(self, call: Call, arguments: T) -> Answer:
         """All answers pass through here: no text in them can control a terminal, imitate part of a conversation's

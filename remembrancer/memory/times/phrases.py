@@ -128,7 +128,7 @@ def _ago(match: Match, now: datetime) -> Span:
 
 
 def _rolling(match: Match, now: datetime) -> Span:
-    """Up to now; days and longer units from the beginning of a day."""
+    """The given number of units up to now; days and longer units begin at midnight."""
     least, most, unit = counted(match)
     start = back(now, most or least, unit)
     return Span(start if unit in ("minute", "hour") else _midnight(start), now, min(DAY, _LENGTHS[unit]))

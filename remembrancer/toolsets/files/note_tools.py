@@ -127,7 +127,7 @@ def root_of(call: Call) -> str:
 
 
 def age_of(at: float | None, now: float) -> str:
-    """As in `2m ago`, or `never`."""
+    """A readable age, such as `2m ago`; `never` without a time."""
     if at is None:
         return "never"
     age_s = max(0.0, now - at)

@@ -57,7 +57,7 @@ def dates_in_utc(begins: float, ends: float) -> tuple[float, float]:
 
 
 def happened_in(activity: ActivityRead) -> list[MemoryChanged]:
-    """The events, except those stored on the day they happened."""
+    """The events that were not stored on the day they happened."""
     stored = {(each.memory_id, date_of(each)) for each in activity.changes if each.change == "stored"}
     return [each for each in activity.happened if (each.memory_id, date_of(each)) not in stored]
 
