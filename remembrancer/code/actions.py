@@ -125,8 +125,8 @@ def terms_of(text: str) -> frozenset[str]:
 def relevant_to(
     action: Action, candidates: Sequence[RecalledMemory], past: PastActions, given: Iterable[str], now: float
 ) -> list[RecalledMemory]:
-    """The candidates to show before an action, most probable first. Omits memories already `given` (whole ids or their
-    ends) or replaced (even by one that is shown), and the earlier of two rules about one form."""
+    """The candidates to show before an action, most probable first, except those already `given` (whole ids or their
+    ends) or replaced, and the earlier of two rules about one form."""
     terms = {each.id: terms_of(each.content) for each in candidates}
     having = Counter(term for each in terms.values() for term in each)
     scale = RAREST / math.log(len(candidates) + 2)

@@ -47,7 +47,6 @@ SCHEMAS: Final = {QUEUE: write_queue.SCHEMA, RECORDS: MEMORY}
 FORMER_FILES: Final = re.compile(
     r"projects/p_[0-9a-f]{12}/memory\.db|lanes/l_[0-9a-f]{12}\.db|user/memory\.db|catalog\.db|lanes/projects\.json"
 )
-"""The names of additional files in a backup from release 0.2.0."""
 LEFT_OUT: Final = ("config.toml", "sharing", "keys", "tokens.json", "vectors", "hooks", "shown.db", "logs")
 STAGING: Final = "restore.staging"
 REPLACED: Final = "before-restore-"
@@ -67,8 +66,7 @@ def write_archive(file: IO[bytes], staged: Path) -> None:
 
 
 def read_archive(path: Path, target: Path | None = None) -> str:
-    """Read a whole archive, and unpack it into `target` if given. Returns the time of its creation (ISO 8601). Raises
-    `FileUnusable` if it is damaged, is not a backup, or cannot be unpacked."""
+    """Returns the time of the archive's creation (ISO 8601). Raises `FileUnusable` if it cannot be read or unpacked."""
     made_at, names = 0.0, set[str]()
     try:
         with tarfile.open(path) as archive:
@@ -178,8 +176,8 @@ def put_back(file: str, yes: bool) -> Report:
 
 @contextmanager
 def locked(paths: RuntimePaths) -> Iterator[None]:
-    """Exclusive use of the home: no runtime is running or starting, and no process left by a crashed runtime has files
-    open. Raises `AlreadyRunning`, and `HomeUnusable` if the home cannot be created or locked."""
+    """Exclude running and starting runtimes, and processes left by a crashed one. Raises `AlreadyRunning` or
+    `HomeUnusable`."""
     claim_home(paths, in_memory=False)
     with ExitStack() as stack:
         stack.enter_context(take_home(paths, LOCK_WAIT_S / 10))

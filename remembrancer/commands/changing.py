@@ -510,8 +510,7 @@ def _undone(where: Where, answer: Answer) -> str:
 
 
 def undo_run(where: Where, run_id: str) -> Report:
-    """Undo a run in its project and in the user's memories, or an import in all projects, unless one project is
-    selected. Returns the memories that were restored or forgotten, and those that were skipped."""
+    """A run is undone in its project and for the user, an import in all projects unless one is selected."""
     is_import = run_id.startswith(IMPORTS)
     if is_import and not where.names_one:
         where = replace(where, all_projects=True)
@@ -543,9 +542,9 @@ def undo_run(where: Where, run_id: str) -> Report:
 
 
 def _last_changes(where: Where, yes: bool) -> dict[str, int]:
-    """The memories of the last change that can be undone, or the later run; latest last. One shell command makes one
-    change. Each memory has the version to pass to an undo; it is 1 if the memory has changed since. Asks for
-    confirmation. Raises `MemoryUnavailable` if the log may lack a later change, such as a queued one."""
+    """The memories of the last change that can be undone, or the later run; one shell command makes one change. Each
+    has the version to pass to an undo, or 1 if it has changed since. Raises `MemoryUnavailable` if the log may lack a
+    later change."""
     answer, warnings = log_of(where, begins=0.0)
     lacking = next((text for text, code in warnings.items() if code == "partial_results"), None)
     if lacking is not None:
@@ -597,8 +596,7 @@ def _if_applied(answer: Answer, line: str) -> str:
 
 
 def _done(*done: tuple[Answer, str], several: str = "changed", left: Sequence[str] = ()) -> Report:
-    """The report of changes. Its facts are the answer, or several answers in a list named `several`; `left` has lines
-    about unchanged memories."""
+    """The facts of the report are the answer, or several answers in a list named `several`."""
     answers = [answer for answer, _ in done]
     facts = answers[0] if len(answers) == 1 else {several: answers}
     notes = [note for answer in answers for note in as_notes(warnings_of(answer))]

@@ -139,8 +139,7 @@ def client_named(name: str) -> Client:
 
 
 def own_command(program: str, interpreter: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The command line of `mcp`. The installed command keeps the name by which it was called (`program`), since a link
-    in the user's `bin` outlives its target."""
+    """The installed command keeps the name by which it was called: a link in the user's `bin` outlives its target."""
     candidates = [program] if Path(program).name == COMMAND else []
     for candidate in (*candidates, str(Path(interpreter).parent / COMMAND), COMMAND):
         if found := shutil.which(candidate, path=environ.get("PATH", "")):
@@ -208,8 +207,7 @@ def merge(
 
 
 def _entry(client: Client, member: Json, command: Sequence[str] | None, environ: Mapping[str, str]) -> Json:
-    """Our entry, or None to remove it. An existing entry keeps its other members, and its arguments if it starts the
-    same command."""
+    """An existing entry keeps its other members, and its arguments if it starts the same command."""
     present = member.get(COMMAND)
     if present is not None and not is_ours(client, present):
         raise FileRefused(f"its entry {COMMAND!r} starts something else")

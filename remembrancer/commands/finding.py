@@ -64,8 +64,8 @@ def tags_given(_: click.Context, __: click.Parameter, values: Sequence[str]) -> 
 
 
 def since(text: str) -> str:
-    """Parse the start of a period for the tools: a day (2026-02-20), a time, an age (`3d`, `12h`, `2w`), or a phrase as
-    in a question (`yesterday`, `last week`, `Monday`)."""
+    """Parse a day (2026-02-20), a time, an age (`3d`, `12h`, `2w`), or a phrase (`yesterday`, `last week`,
+    `Monday`)."""
     return _edge(text, lambda window: window.start)
 
 

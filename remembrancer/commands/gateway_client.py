@@ -30,8 +30,8 @@ LEAST_START_S = 0.25
 
 
 def reach(starter: Starter, until: float) -> socket.socket | None:
-    """Connect to the gateway by `until` (of `time.monotonic`). Returns None on failure; `starter` may have the reason.
-    Starts a runtime if none is running, even if it will be ready too late for this caller."""
+    """Connect by `until` (`time.monotonic`); None on failure, for which `starter` may have the reason. Starts a runtime
+    if none is running, even if it will be ready too late for this caller."""
     while (link := starter.dial()) is None:
         now = time.monotonic()
         starter.tend(now)
@@ -101,8 +101,7 @@ class GatewayClient:
 
 
 def ask_process(process: subprocess.Popen[bytes], number: int, method: str, params: Message) -> Message:
-    """Send a request to a process that serves MCP on its standard input and output. Raises `ValueError` if the answer
-    is an error or not JSON, and `OSError` if the process has ended."""
+    """Raises `ValueError` if the answer is an error or not JSON, and `OSError` if the process has ended."""
     assert process.stdin is not None
     assert process.stdout is not None
     message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}

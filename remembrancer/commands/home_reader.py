@@ -195,9 +195,8 @@ def copy_records(paths: RuntimePaths, target: Path) -> bool:
 
 
 def export_records(paths: RuntimePaths, projects: Collection[str], output: IO[bytes], name: str) -> dict[str, int]:
-    """Export the memories of these projects, or (without ids) of all projects and the user, from one snapshot. A
-    project's export includes the lane that it shares. Returns the numbers of `projects`, `memories` and `forgotten`
-    memories. Raises `InvalidInput` for an unknown project, and `FileUnusable` also if there are no memories."""
+    """Without `projects`, export all of them and the user. A project's export includes the lane that it shares. Raises
+    `InvalidInput` for an unknown project, and `FileUnusable` also if there are no memories."""
     with _records(paths) as file:
         rows = [] if file is None else file.rows(SPACES)
         spaces = {name: (path or "", list(filter(None, numbers))) for name, path, *numbers in rows}

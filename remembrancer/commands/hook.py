@@ -166,8 +166,7 @@ class Hook:
             self._give_facts(called)
 
     def _give_context(self, text: str) -> None:
-        """Print everything relevant with the first prompt, and only likely and new memories with a later one. If no
-        memories are due yet, start a runtime, so that it is ready for the first prompt."""
+        """If no memories are due yet, start a runtime, so that it is ready for the first prompt."""
         tokens = int(self.setting("hook_context_length", DEFAULT_TOKENS))
         if tokens <= 0:
             return
@@ -213,8 +212,8 @@ class Hook:
             self._give("acted", had, answer, action.get("command") or action["path"])
 
     def ask_about(self, action: dict[str, str], had: list[str]) -> Message | None:
-        """The memories about an action that are not in `had`. Never starts a runtime. The time is counted from this
-        call, since the client has already waited for this process to start."""
+        """Never starts a runtime. The time is counted from this call, since the client has waited for this process to
+        start."""
         from remembrancer.actors.bridge.starter import Starter
 
         until = time.monotonic() + min(MOST_WAIT_S, self.setting("action_wait_s", DEFAULT_ACTION_WAIT_S))
@@ -256,8 +255,7 @@ class Hook:
                 return None
 
     def _give(self, kind: str, had: list[str], answer: Message, asked: str) -> None:
-        """Print an answer in the client's format, and note what the session has been given. The gateway counts memories
-        as shown only when it reads the event left here."""
+        """The gateway counts memories as shown only when it reads the event that is left here."""
         new = answer["memory_ids"]
         block = "\n\n".join(filter(None, (answer["context_block"], answer.get("in_doubt"))))
         fields = {"additionalContext": block}

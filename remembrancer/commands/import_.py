@@ -251,8 +251,7 @@ def _is_export(file: Path) -> bool:
 
 
 def _read_notes(places: Sequence[Path], project: ProjectRef, scope: Scope, contents: Contents) -> None:
-    """Add the memories of Markdown files: exported ones unchanged, and in other files each section as a memory. Raises
-    `FileUnusable` if an exported file is no longer valid."""
+    """Sections become memories, except in exported files. Raises `FileUnusable` if one of those is no longer valid."""
     details: dict[str, dict[str, Any]] = {}
     for place in places:
         _read_details((place if place.is_dir() else place.parent.parent) / DETAILS, contents.projects, details)

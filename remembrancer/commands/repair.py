@@ -44,8 +44,7 @@ def lines_of(repaired: Mapping[str, Any]) -> Iterator[str]:
 
 
 def repair_home(paths: RuntimePaths) -> dict[str, Any] | None:
-    """Repair the database if necessary. (Files of release 0.2.0 are not repaired: the import waits until a damaged file
-    is restored or moved away.) Raises `AlreadyRunning`, `RecordsUnusable` or `FileUnusable`."""
+    """Files of release 0.2.0 are not repaired: the import waits until a damaged file is restored or moved away."""
     os.umask(PRIVATE_UMASK)
     with locked(paths):
         path = paths.database
@@ -54,8 +53,7 @@ def repair_home(paths: RuntimePaths) -> dict[str, Any] | None:
 
 
 def repair(path: Path, now: float) -> dict[str, Any]:
-    """Replace a damaged or missing file with a sound copy, while no process has it open. If killed, this leaves one of
-    the two in place. Returns the outcome as `doctor --json` prints it."""
+    """Replace a database with a sound copy. If killed, this leaves one of the two in place."""
     copy = next((copy for copy in daily_copies(path) if damage_of(copy) is None), None)
     fresh = path.with_name(f"{path.name}.repaired")
     try:

@@ -88,8 +88,8 @@ class Command(click.Command):
 
 
 def command(*params: click.Parameter, name: str | None = None) -> Callable[[Callable[..., Any]], click.Command]:
-    """Declare a command. Its function takes the parameters by name, may be asynchronous, and returns a `Report`, or an
-    exit status if it has printed its own output. Its docstring is the help text."""
+    """The function may be asynchronous, and returns a `Report`, or an exit status if it has printed its own output. Its
+    docstring is the help text."""
 
     def declare(function: Callable[..., Any]) -> click.Command:
         def callback(*, as_json: bool = False, **given: Any) -> int:

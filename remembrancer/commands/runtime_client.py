@@ -148,10 +148,9 @@ async def request_store(
     environ: Mapping[str, str] = os.environ,
     slow: str = "Waiting for the memory",
 ) -> T:
-    """The store's answer. Starts a runtime if none is up, which ends by itself like a session's. `answer_s` limits the
-    store's work, `away_s` the time without a store; `slow` is shown at a terminal after a second. The request may be
-    repeated, so it must be idempotent. Raises `MemoryUnavailable` if no store appears in time, or the store's own
-    error."""
+    """The store's answer. Starts a runtime if none is up. `answer_s` limits the store's work, `away_s` the time without
+    a store; `slow` is shown at a terminal after a second. The request may be repeated, so it must be idempotent. Raises
+    `MemoryUnavailable` if no store appears in time, or the store's own error."""
     from remembrancer.commands.terminal import notice_when_slow
 
     places = find_places(environ)

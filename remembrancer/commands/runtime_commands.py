@@ -78,9 +78,8 @@ def up(http: str | None, no_token: bool, for_sessions: bool, secrets_on_stdin: b
 
 
 def _detach() -> Callable[[], None]:
-    """Continue in a process without a parent, so that ending the first session's process tree does not end the runtime,
-    which all sessions share. The original process stays until the returned function is called, or exits with the new
-    one's status."""
+    """Continue in a process without a parent, since the end of the first session's process tree must not end the
+    runtime. The original process stays until the returned function is called, or exits with the new one's status."""
     reader, writer = os.pipe()
     child = os.fork()
     if child:

@@ -161,8 +161,7 @@ class FileEdit(NamedTuple):
         return merge(self.client, self.place, text, self.line, environ)
 
     def carry_out(self) -> dict[str, str]:
-        """Change the file, if that is safe. Returns the outcome as `--json` prints it: `action` is `add`, `remove`,
-        `nothing` or `refuse`; `paste` is the content to add by hand after a refusal."""
+        """Returns the outcome as `--json` prints it; `paste` is the content to add by hand after a refusal."""
         place, paste = self.place, ""
         what = "instructions" if place.part == "rules" else place.part
         action, said = ("remove", f"{what} removed") if self.line is None else ("add", f"{what} added")
@@ -226,8 +225,7 @@ def _offer_native_memories() -> list[Line]:
 
 
 def probe(command: tuple[str, ...]) -> tuple[float, str]:
-    """Start `command` as a client would, in a scratch home without a model, and call a tool. Returns the seconds until
-    the answer, and the reason if there was none."""
+    """Start `command` in a scratch home without a model. Returns the seconds until a tool answers, or the fault."""
     home = Path(tempfile.mkdtemp(prefix="rmb-setup-", dir="/tmp"))
     scratch = {"REMEMBRANCER_EMBEDDERS": "0", "REMEMBRANCER_IDLE_TIMEOUT_S": "30", "REMEMBRANCER_HOME": str(home)}
     scratch["REMEMBRANCER_BRIDGE_BUDGET_S"] = str(ANSWER_S)  # the bridge waits for the runtime

@@ -72,8 +72,7 @@ def unwrapped(text: str) -> Text:
 
 
 def print_lines(lines: Sequence[RenderableType]) -> None:
-    """Print a report, wrapped between words, through a pager if it is longer than the screen. A line with a word wider
-    than the screen, such as a link, is not wrapped; nor are lines in a pipe."""
+    """Neither a line with a word wider than the screen, such as a link, nor a line in a pipe is wrapped."""
     out = Terminal(soft_wrap=False)
 
     def text_of(line: str) -> Text:

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 
 def project_of(directory: Path) -> ProjectRef:
-    """Runs nothing and writes nothing; an unreadable `.git` is ignored. The id depends on all bytes of the path; bytes
-    that are not UTF-8 are shown as U+FFFD, since messages carry only text."""
+    """Runs and writes nothing. The id depends on all bytes of the path, of which `path` shows only UTF-8."""
     real = Path(real_path(directory))
     root = os.fsencode(_git_common_directory(real) or real)
     return ProjectRef(id=f"p_{hashlib.sha256(root).hexdigest()[:12]}", path=root.decode("utf-8", "replace"))
@@ -32,8 +31,7 @@ def working_tree_of(directory: Path) -> Path:
 
 
 def directory_of(path: str) -> str:
-    """The directory in which people work: the path without its final `.git`, or the working tree that a submodule's
-    configuration names, since its git directory is in the outer repository."""
+    """A submodule's git directory is in the outer repository, and its configuration names the working tree."""
     if f"{os.sep}.git{os.sep}modules{os.sep}" in path:
         with contextlib.suppress(OSError, ValueError):
             return str(_configured_tree(Path(path)) or path)

@@ -67,8 +67,7 @@ class Tokens(JsonList[Grant]):
         token: str = "",
         replace: bool = False,
     ) -> str:
-        """Create a token (or register `token`), which is returned only this once. Raises `InvalidInput` if the name is
-        taken, unless `replace`."""
+        """Returns the token only this once. Raises `InvalidInput` if the name is taken, unless `replace`."""
         token = token or _new()
         grant = Grant(name, _digest(token), projects, now, expires_at, read_only, sees_user)
         self.add(grant, replace=replace)
@@ -103,8 +102,7 @@ class Tokens(JsonList[Grant]):
 
 
 def as_granted(project: ProjectRef, grant: Grant | None, *trees: Path) -> ProjectRef:
-    """A project as the holder of a token sees it: code outside the token's projects and these working trees is left
-    out. Reads the disk."""
+    """A project without code outside the token's projects and these working trees. Reads the disk."""
     if grant is not None:
         project = msgspec.structs.replace(project, sees_user=grant.sees_user)
         if grant.every_project:

@@ -53,8 +53,7 @@ class Entry(msgspec.Struct, frozen=True):
     id: str
     body: bytes
     at: float
-    """The server's time, in seconds since the epoch. A later entry may have an earlier time, if the clock was set
-    back."""
+    """The server's time, in seconds since the epoch, which may be earlier for a later entry."""
 
 
 class EntryPage(msgspec.Struct, frozen=True):

@@ -190,8 +190,7 @@ class JetStreamJournal(Journal):
         return EntryPage(tuple(entries), LaneMark(identity, last.position, last.id), last.position + pending)
 
     async def _end(self, lane: str, after: LaneMark) -> EntryPage:
-        """An empty page, unless the leader says that entries were deleted: a replica may lag, and a server that was
-        paused may believe for a while that it is the leader."""
+        """A replica may lag, and a server that was paused may believe for a while that it is the leader."""
         patience = asyncio.get_running_loop().time() + (LAG_S if len(self._server.urls) > 1 else 0.0)
         while True:
             info = await self._info(lane, deleted=True)

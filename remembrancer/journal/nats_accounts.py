@@ -99,8 +99,7 @@ class Authority(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return KeyPair(self.system_seed).public
 
     def account_jwt(self) -> str:
-        """The operator's statement about the account of all lanes. It is dated later than statements with fewer revoked
-        users, since servers may keep either of two statements from the same second."""
+        """Dated later than an account with fewer revoked users: servers may keep either of two from the same second."""
         limits = {**_LIMITS, "disk_storage": _UNLIMITED, "streams": _UNLIMITED, "consumer": _UNLIMITED}
         rights = {"type": "account", "limits": limits, "revocations": {each.user: each.at for each in self.revoked}}
         account = KeyPair(self.account_seed).public

@@ -80,8 +80,7 @@ def _joined(parts: Sequence[str]) -> bytes:
 
 
 class Sealed:
-    """A journal that seals bodies, snapshots and notices. `on_keys` stores new keys, which are delivered to a member
-    sealed with the `secret` of that `member`."""
+    """`on_keys` stores new keys, which are delivered to a member sealed with the `secret` of that `member`."""
 
     def __init__(
         self,

@@ -115,9 +115,8 @@ class Sharing:
         (self._lanes / f"{lane}.json").unlink()
 
     async def join(self, invitation: str) -> Membership:
-        """Join a lane with an unused invitation, which no other machine can use afterwards; a member only adopts newer
-        keys. Raises if the invitation is invalid or used, if this home is a member under a different name, or if this
-        cannot be checked."""
+        """No other machine can use the invitation afterwards; a member only adopts newer keys. Raises if it is invalid
+        or used, if this home is a member under a different name, or if this cannot be checked."""
         membership = read_invitation(invitation)
         journal = self.open(membership)
         mine = [each for each in self.memberships() if each.lane == membership.lane]
@@ -190,8 +189,7 @@ class Sharing:
             return server_files(known.authority, signer, addresses)
 
     async def new_lane(self, title: str, member: str, *, is_users: bool = False) -> Membership:
-        """Create a lane with this home as its first member. Raises `InvalidInput` if there is no server, `JournalAway`
-        if it does not respond, `JournalRefused` if it does not know our keys."""
+        """This home is the first member. Raises `InvalidInput` without a server, `JournalAway` or `JournalRefused`."""
         with self._deciding():
             administration = self.administrated()
             await _tell_servers(administration, administration.authority)  # the first lane's server has no account yet

@@ -166,9 +166,8 @@ def reverted(before: MemoryVersion, old: MemoryVersion) -> MemoryVersion:
 
 
 def undoing(history: Iterable[HistoryEntry]) -> tuple[list[HistoryEntry], set[int]]:
-    """A memory's changes that are in effect, oldest first, and the versions of undone changes. An undo names the
-    version that it went back to, but a move between lanes is undone by a second move, and the undo of a memory's
-    creation by a restore."""
+    """A memory's changes that are in effect, oldest first, and the versions of undone changes. Moves between lanes are
+    undone by a second move, and the undo of a memory's creation by a restore."""
     changes: list[HistoryEntry] = []
     undone = set[int]()
     standing_at: dict[int, list[HistoryEntry]] = {}

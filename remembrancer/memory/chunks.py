@@ -38,8 +38,7 @@ class Chunk(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Lines `first` to `end` (from 0, exclusive), and the headings above them: `Setup > Linux`. A heading has a level
-    from 1 to 6 and is the last in its path."""
+    """Lines count from 0, and `end` is exclusive. A heading has a level from 1 to 6 and is the last in its `path`."""
 
     first: int
     end: int
@@ -101,8 +100,7 @@ class _Cutter(NamedTuple):
     overlap: int
 
     def pieces(self, first: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """The lines in pieces that fit: all together, single lines, or parts of a line. Each is a range of characters
-        with its number of tokens."""
+        """All lines together, single lines, or parts of a line: ranges of characters with their numbers of tokens."""
         while first < end and not self._line(first).strip():
             first += 1
         while first < end and not self._line(end - 1).strip():
@@ -136,8 +134,8 @@ class _Cutter(NamedTuple):
             start += len(part)
 
     def overlap_before(self, start: int, size: int, before: int) -> int:
-        """Move a chunk's beginning back from `start` for the overlap. `size` is that of its first piece, and `before`
-        the beginning of the previous chunk."""
+        """Move the beginning `start` of a chunk, whose first piece has `size`, back into the chunk that began at
+        `before`."""
         room = min(self.overlap, self.tokens - size)
         low = max(before + 1, start - _CHARACTERS * self.overlap)
         window = self.text[low:start]

@@ -51,8 +51,7 @@ Check = Callable[[Any], bool]
 
 @dataclass(eq=False)
 class Rule:
-    """A pattern from `credential_rules.txt`. One of its checks must accept the value. Without checks, the secret must
-    have this entropy and must not be an exception."""
+    """One of the checks must accept the value. Without checks, it needs this entropy and must not be an exception."""
 
     name: str
     regex: str

@@ -16,8 +16,8 @@ STALE_BELOW_ACCESSES: Final = 3
 
 
 class Fading(NamedTuple):
-    """A scope's decay. Each access lengthens the half-life by the fraction `access_gain`. A memory is archived if it is
-    weaker, older and less used than the last three fields."""
+    """Each access lengthens the half-life by the fraction `access_gain`. A memory is archived if it is weaker, older
+    and less used than the last three fields."""
 
     half_life_s: float
     access_gain: float
@@ -39,10 +39,9 @@ def accessed_at(memory: ListedMemory | PortableMemory) -> float:
 
 
 def strength_of(memory: ListedMemory | PortableMemory, now: float) -> float:
-    """`importance * confidence * 0.5 ** (time since the last access / half-life)`, to three digits, in [0, 1].
-
-    A session's memories do not decay, nor does an open end while it is open. A last access in the future counts as now.
-    """
+    """`importance * confidence * 0.5 ** (time since the last access / half-life)`, to three digits, in [0, 1]. A
+    session's memories do not decay, nor does an open end while it is open. A last access in the future counts as
+    now."""
     strength = memory.importance * memory.confidence
     if (fading := FADING.get(memory.scope)) and not memory.is_open:
         half_life_s = fading.half_life_s * (1.0 + memory.access_count * fading.access_gain)

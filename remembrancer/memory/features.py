@@ -39,8 +39,7 @@ OF_A_RULE: Final = -0.25
 
 @dataclass(frozen=True)
 class Candidates:
-    """The candidates of one query, one per row. NaN means unknown; only cosines and values from the context may be
-    NaN."""
+    """One row for each candidate. NaN means unknown: only cosines and values from the context may be NaN."""
 
     cosine: Column
     """The cosine between the best passage and the query."""

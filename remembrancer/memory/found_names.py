@@ -119,8 +119,7 @@ def _type_of(name: str) -> str:
 
 
 def _by_capitals(text: str) -> Iterator[FoundName]:
-    """Capitalized words that the text does not also have in lower case. Words that begin a sentence come last, unless
-    their form shows that they are a person's name."""
+    """Words that begin a sentence come last, unless their form shows that they are a person's name."""
     if language_of(text[:300]) == "de":  # German capitalizes all nouns
         return
     prose, ignored = re.sub(_TITLE, r"\1 ", _CODE.sub(" ", text)), stop_words_of(text)  # "Mrs." does not end a sentence

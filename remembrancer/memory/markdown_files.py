@@ -65,8 +65,7 @@ def details_of(memory: PortableMemory) -> dict[str, Any]:
 
 
 def read_file(text: str, details: Mapping[str, Mapping[str, Any]]) -> tuple[str, list[MemoryLine]]:
-    """The text before a file's first exported memory, and the exported memories. `details` has `details_of` by id.
-    Raises `InvalidInput`."""
+    """The text before the first exported memory, and the exported memories. Raises `InvalidInput`."""
     if not _MARK.search(text):  # a note, or an export that an editor saved with Windows line ends
         text = text.replace("\r\n", "\n")
     notes, *parts = _MARK.split(text)
@@ -159,8 +158,7 @@ def sections_of(
 
 
 def _day_of(text: str, at: float, pattern: re.Pattern[str] = _DATED) -> float | None:
-    """The day on which a text is dated, in seconds since the epoch; None if that is after `at`. Without a year, it is
-    the latest such day, or one less than half a year after `at`."""
+    """The last such day that is less than half a year after `at`; None if it is after `at`."""
     with suppress(ValueError):  # no such day
         if dated := pattern.match(text):
             from dateutil.parser import parse  # few texts are dated

@@ -38,8 +38,7 @@ def daily_note(at: float, places: Sequence[str]) -> str:
 
 
 def clean_note_path(path: str, root: str, places: Sequence[str]) -> str:
-    """A note's path relative to its workspace. Only checks the text; links are resolved when the file is opened. Raises
-    `InvalidInput`."""
+    """Only checks the text: links are resolved when the file is opened. Raises `InvalidInput`."""
     check_text(path, field="path", longest_bytes=1000)
     inside = f"{path}/".removeprefix(f"{root.rstrip('/')}/") if path.startswith("/") else path
     pure, directories = PurePosixPath(inside), directories_of(places)

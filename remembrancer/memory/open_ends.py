@@ -278,8 +278,7 @@ def _day_of(named: re.Match[str], now: datetime) -> datetime:
 
 
 def last_day_asked_for(query: str, at: float) -> str:
-    """The last day of the period in a question about open ends ("this week", "in December", "by Friday"; yesterday for
-    "overdue") as an ISO date; empty if it names none."""
+    """The last day of the period in a question about open ends, as an ISO date; empty if it names none."""
     query = read_query(query).rstrip("? ").replace(" until ", " by ").replace("in the next ", "in ")
     if "overdue" in _words_in(query):
         return f"{datetime.fromtimestamp(at - DAY_S):%Y-%m-%d}"
@@ -326,8 +325,7 @@ def _due_in_english(due: re.Match[str]) -> str:
 
 
 def is_appointment(text: str, at: float, zone: tzinfo | None = None) -> bool:
-    """True for a single sentence that says what happens on a day that has not passed at `at` (seconds since the epoch).
-    Many facts name the day on which they are written."""
+    """True for a single sentence about a day that has not passed at `at`. Many facts name the day they are written."""
     due = due_in(text, at, zone) if _coming_day(with_iso_dates(text.strip())) else None
     if due is None or due == due_in("by today", at, zone):
         return due is not None and bool(_TASK.match(text) or _APPOINTMENT.match(text))
@@ -343,8 +341,7 @@ def names_appointment(text: str) -> bool:
 
 
 def _coming_day(text: str) -> re.Match[str] | None:
-    """The words before the day on which something is to happen, in a single sentence that states no fact. Anything
-    after a comma that follows the day is only an explanation."""
+    """The words before the day on which something is to happen. Anything after a comma is only an explanation."""
     if len(text) > 300 or len(split_sentences(text)) > 1 or _ASKS.match(text):
         return None
     appointment = _APPOINTMENT.match(text)

@@ -90,8 +90,7 @@ def to_project(memory: Material, *, least: float) -> Verdict:
 
 
 def to_user(memory: Material, *, project_name: str = "") -> Verdict:
-    """Memories about the user are proposed at once, others after being used in several sessions, and memories about the
-    project alone never."""
+    """Memories about the user are proposed at once, others after use in several sessions."""
     score = promotion_score(memory)
     speaks = speaks_of_user(memory)
     obstacle = _standing(memory, "project")
@@ -179,8 +178,7 @@ def shown(value: float) -> str:
 
 
 def _standing(memory: Material, scope: Scope) -> str | None:
-    """The property that rules out a promotion. A summarized session memory is promoted all the same, because the
-    summary does not contain all of it."""
+    """A summarized session memory is promoted all the same, because the summary does not contain all of it."""
     if memory.scope != scope:
         return f"its scope is {memory.scope}, not {scope}"
     if memory.undone == "promoted":

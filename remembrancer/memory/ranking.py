@@ -30,8 +30,8 @@ NOTHING: Final = 6.0
 
 
 def competing(scores: Column, likeness: Column | None = None) -> float:
-    """The log-sum-exp of a query's scores and `NOTHING`. With `likeness` (the cosines between the candidates), only the
-    best of near-duplicates competes."""
+    """The log-sum-exp of the scores and `NOTHING`. With `likeness` (cosines), only the best of near-duplicates
+    competes."""
     if likeness is not None:
         best_first = np.argsort(-scores)
         alike = likeness[np.ix_(best_first, best_first)] >= NEAR_DUPLICATE_COSINE

@@ -40,8 +40,7 @@ def is_given_whole(memory: RecalledMemory) -> bool:
 LEAST_FOR_PROMPT: Final = 0.35
 MOST_FOR_PROMPT: Final = 2
 COSINE, RELEVANCE, RULE, INTERCEPT = 10.0, 0.62, 2.34, -6.8
-"""Logistic regression on the cosine, the logit of the relevance, and 1 for a rule about work: a prompt seldom resembles
-the rules that apply to it."""
+"""Of a logistic regression on the cosine, the logit of the relevance, and 1 for a rule about work."""
 
 
 def needed_for_prompt(memories: Iterable[RecalledMemory]) -> list[RecalledMemory]:

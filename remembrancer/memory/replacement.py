@@ -91,8 +91,7 @@ _HAPPENED: Final = re.compile(
     r"|(?<!was )(?<!were )\b\w+ed again\b",
     re.IGNORECASE,
 )
-"""An event that is over ("was down for an hour", "crashed again"); "was set to 5" and "was brought forward to Thursday"
-are new states."""
+"""An event that is over: "was down for an hour", "crashed again", but not "was brought forward to Thursday"."""
 _FOR_A_TIME: Final = re.compile(r"\bagain\b|\bfor .{1,20}\b(?:minute|hour|day|week)s?\b", re.IGNORECASE)
 _FIGURE: Final = re.compile(
     r"\b(?:cost|counted|delivered|earned|got|had|lasted|made|packed|received|returned|shipped|sold|spent|took|was|were)"
@@ -268,8 +267,7 @@ def takes_back(later: str, earlier: str) -> bool:
 
 
 def forms_of(content: str) -> list[tuple[str, str]]:
-    """The parts of code that a rule is about, each with the aspect of its name or form. A later rule replaces an
-    earlier one about the same aspect."""
+    """The parts of code in a rule, each with the aspect of its name or form, about which the latest rule counts."""
     if len(content) > LONGEST_OF_FORM:
         return []
     names = [(at.start(), _part_of(content, at)) for at in _NAMES.finditer(content)]
@@ -483,15 +481,14 @@ def _two_things(pair: TextPair) -> int:
 
 @lru_cache(maxsize=1024)
 def two_things(earlier: str, later: str) -> int | None:
-    """As `_two_things`, but None instead of 0 unless each text has a number, piece of code or quoted word of its own.
-    Cached, because Review needs it after each change."""
+    """None unless each text has a number, piece of code or quoted word of its own. Review needs it after each
+    change."""
     pair = TextPair(read(earlier), read(later), cosine=1.0, apart_s=0.0)
     return _two_things(pair) or (0 if pair.both_have(lambda text: text.literals) else None)
 
 
 def _corrects(pair: TextPair) -> float:
-    """1 if the later text has all words of the earlier one and denies one of them, or takes it back and has all words
-    but one."""
+    """1 if the later text denies a word of the earlier one and has the others, or takes it back and lacks one word."""
     if pair.later.former & pair.earlier.keys:
         return float(not pair.own[0])
     return float(pair.later.takes_back and len(pair.own[0]) == 1 and len(pair.shared) > 1)

@@ -31,8 +31,7 @@ _BOLD: Final = re.compile(r"(?<![\w*])\*\*(?=\S)((?:[^*`\n]|`[^`\n]*`)+)(?<=\S)\
 
 
 def split_sentences(text: str) -> list[str]:
-    """The sentences without list markers. A line break ends a sentence; a full stop after an abbreviation, an initial,
-    or a number at the start of a line does not."""
+    """A line break ends a sentence; a full stop after an abbreviation, an initial, or a line's number does not."""
     pieces: list[str] = []
     begin = 0
     for match in SENTENCE_END.finditer(text):

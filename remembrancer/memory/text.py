@@ -100,8 +100,8 @@ MAX_EXACT: Final = 2**53
 
 
 def clean_object(given: dict[str, Any], *, field: str) -> dict[str, Any] | None:
-    """An object with cleaned names, or None if it is empty. Raises `InvalidInput` if it is too large or too deeply
-    nested, or contains a value that JSON or MessagePack would change."""
+    """None for an empty object. Raises `InvalidInput` for a value that is too large or deep, or that JSON would
+    change."""
     if not given:
         return None
     for name, value in given.items():

@@ -43,8 +43,7 @@ def estimate_tokens(text: str) -> int:
 
 
 def truncate(text: str, max_tokens: int) -> str:
-    """The longest beginning of at most `max_tokens`, perhaps empty. It does not split grapheme clusters, and ends with
-    a word if one ends in the second half."""
+    """The longest beginning, perhaps empty, that does not split grapheme clusters, and ends with a word if possible."""
     if estimate_tokens(text) <= max_tokens:
         return text
     if max_tokens <= 0:
@@ -66,8 +65,7 @@ def beginning_within(text: str, most: int, form: Callable[[str], str], count: Co
 
 
 def whole_characters(text: str, end: int) -> int:
-    """The last position up to `end` that does not separate a letter from its accents or modifiers, or split an
-    emoji."""
+    """The last position up to `end` between letters with their accents, and emoji with their modifiers."""
     while 0 < end < len(text) and (
         _ZERO_WIDTH_JOINER in text[end - 1 : end + 1]
         or "\U0001f3fb" <= text[end] <= "\U0001f3ff"  # a skin tone

@@ -46,8 +46,7 @@ class TranscriptTurn(NamedTuple):
 
 
 def read_turns(data: bytes) -> tuple[list[TranscriptTurn], str]:
-    """The turns of a transcript, and the session's directory (or ""). An incomplete last line and repeated turns are
-    omitted."""
+    """The turns and the session's directory (or ""). An incomplete last line and repeated turns are omitted."""
     turns: list[TranscriptTurn] = []
     directory = ""
     known: set[str | bytes] = set()

@@ -48,8 +48,7 @@ _AROUND: Final = "'\"`´“”„‘’«»()[]{},;:!…"
 
 @lru_cache(maxsize=1024)
 def normalised(text: str) -> str:
-    """A text without differences in character forms (NFKC), case, whitespace and final punctuation. Cached, because
-    each text is compared with several others."""
+    """Ignores character forms (NFKC), case, whitespace and final marks. Cached: each text is compared with several."""
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     joined = " ".join(folded.split())
     joined = joined.rstrip(" .!") or joined  # some people write a space before these marks
@@ -66,8 +65,8 @@ def spellings(text: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=200_000)
 def stem(word: str) -> str:
-    """A lower-case word without its ending, for comparison. "stops" and "stopping" share a stem, and so do longer words
-    that are different parts of speech: "validates" and "validation"."""
+    """For comparison only. "stops" and "stopping" share a stem, and so do the longer words "validates" and
+    "validation"."""
     inflected = _without_inflection(word)
     return inflected if len(word) < LONG_WORD else min(inflected, _without_ending(word), key=len)
 
@@ -100,8 +99,7 @@ def _without_e(word: str) -> str:
 
 @lru_cache(maxsize=1024)
 def significant_words(text: str) -> tuple[str, ...]:
-    """The words without endings, punctuation, articles and the like. Symbols in a word are kept (`_a`, `--force`,
-    `C++`). Cached, because each text is compared with several."""
+    """Symbols in a word are kept (`_a`, `--force`, `C++`). Cached, because each text is compared with several."""
     words: list[str] = []
     for written in normalised(text).split():
         word = written.strip(_AROUND).rstrip(_AROUND + ".").replace("’", "'") or written
@@ -112,8 +110,7 @@ def significant_words(text: str) -> tuple[str, ...]:
 
 
 def same_in_words(one: str, other: str) -> bool:
-    """True if two texts have the same significant words in the same order. A part may have moved from the end to the
-    beginning ("Before each push, run the tests")."""
+    """A part may move from the end to the beginning: "Before each push, run the tests"."""
     if normalised(one) == normalised(other):
         return True
     a, b = significant_words(one), significant_words(other)

@@ -96,8 +96,7 @@ class ArgumentDecoder(Generic[T]):
 
 
 def _lenient(value: Any, node: dict[str, Any], path: tuple[str, ...]) -> Any:
-    """A value in the form that the decoder accepts, if the schema shows what was meant. Raises `InvalidInput` for an
-    unknown field: the decoder could not name a field with half a surrogate pair."""
+    """Raises `InvalidInput` for an unknown field: the decoder could not name one with half a surrogate pair."""
     kind = node.get("type")
     if isinstance(value, str) and kind in ("array", "object") and value.lstrip()[:1] in ("[", "{"):
         with contextlib.suppress(ValueError):  # invalid JSON is refused below, unless text is expected

@@ -73,8 +73,8 @@ class SessionState:
 
 
 class MemoryService(Protocol):
-    """The store as seen by tools. Methods that query the store raise the store's error if it refuses. A call's budget
-    counts from `received_at`, in seconds since the epoch."""
+    """The store as seen by tools. Methods raise its errors. A call's budget counts from `received_at`, in epoch
+    seconds."""
 
     settings: Settings
     paths: RuntimePaths
@@ -92,15 +92,14 @@ class MemoryService(Protocol):
         `DeadlineExceeded`."""
 
     async def require(self, question: Request[T], timeout_s: float) -> T:
-        """The store's answer to a question that nothing else can answer, after the session's own writes. The question
-        may be repeated. Raises `MemoryUnavailable` or `DeadlineExceeded`."""
+        """The answer to a question that may be repeated. Raises `MemoryUnavailable` or `DeadlineExceeded`."""
 
     async def apply(self, operation: Operation, received_at: float) -> Written:
         """Make an operation durable, in the store or in the write queue. Must not be cancelled half-way."""
 
     async def erase(self, operation: Operation) -> ErasedResult:
-        """Delete a memory for good, and drop it from this process. Raises `MemoryUnavailable` if the deletion was not
-        begun; after an error that is `retry_possible`, it continues by itself."""
+        """Raises `MemoryUnavailable` if the deletion was not begun; after an error that is `retry_possible`, it
+        continues."""
 
     async def await_embedding(self, caller: Caller, memory_id: str, received_at: float) -> EmbeddingState:
         """Wait, within the call's budget, until a memory has its vectors."""

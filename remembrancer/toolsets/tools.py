@@ -105,8 +105,8 @@ class Call:
         return derive_memory_id(self._operation_id_of(part))
 
     def operation(self, change: Change, part: str = "") -> Operation:
-        """A retry makes the same operation. `part` is as in `submit`. The ids of a shell command's operations begin
-        with its connection, and are undone together."""
+        """A retry makes the same operation. The operations of a shell command, which share a prefix, are undone
+        together."""
         command = f"{self.caller.bridge}:" if self.caller.session_id == SHELL_SESSION else ""
         return Operation(command + self._operation_id_of(part), *self.caller.viewer, self.received_at, change)
 
@@ -125,8 +125,8 @@ class Call:
         return asked.reply
 
     async def next_near(self) -> tuple[NearMemory, ...]:
-        """A pair in Review whose later memory this session stored, unless it was already reported: vectors, and thus
-        pairs, are only made after the answer to a store."""
+        """A new pair in Review whose later memory this session stored: pairs are only made after the answer to a
+        store."""
         if self.near_waits:
             with suppress(RemembrancerError):  # the answer is complete without the pair, and the write has succeeded
                 request = TakeNear(*self.caller.viewer)
@@ -206,8 +206,8 @@ class Tool(Generic[T]):
     """True if programs store the ids in its answers."""
 
     async def answer(self, call: Call, arguments: T) -> Answer:
-        """All answers pass through here: no text in them can control a terminal, imitate part of a conversation's
-        structure or hide other text, and the first answer with stored content says that it is data."""
+        """No text in an answer can control a terminal or imitate a part of the conversation's structure, and the first
+        answer with stored content says that it is data."""
         try:
             answer = await self.run(call, await _with_whole_ids(call, arguments))
         except Queued as queued:
@@ -237,8 +237,7 @@ class Tool(Generic[T]):
 
 
 def _as_listed(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A schema without its bounds (given in error messages) and with only its `listed` values. Objects in lists lose
-    their fields, which the description mentions."""
+    """Bounds are given in error messages. Objects in lists lose their fields, which the description mentions."""
     left_out = ("enum", "minimum", "maximum", "minItems", "maxItems", "format", LISTED)
     listed = {name: value for name, value in schema.items() if name not in left_out}
     listed |= non_empty(enum=schema.get(LISTED, schema.get("enum")))
@@ -319,8 +318,8 @@ def tool(
     rename: Literal["camel"] | None = None,
     **hints: Any,
 ) -> Callable[[Handler[P]], Handler[P]]:
-    """Register a function as a tool of the same name, in the toolset of its folder. `aliases` are alternative argument
-    names; with `rename`, clients see camel case. `hints` are fields of `Tool`. Raises `ValueError` for a duplicate."""
+    """`aliases` are alternative argument names; with `rename`, clients see camel case. `hints` are fields of `Tool`.
+    Raises `ValueError` for a duplicate."""
 
     def register(handler: Handler[P]) -> Handler[P]:
         toolset, name = handler.__module__.split(".")[-2], handler.__name__
@@ -362,8 +361,8 @@ def load_tools() -> list[Tool[Any]]:
 
 
 def choose_tools(tools: Iterable[Tool[Any]], wanted: str | None) -> tuple[dict[str, Tool[Any]], list[Notice]]:
-    """The tools of a comma-separated list of toolsets (None: the default), and a notice for each unknown name. If two
-    tools have the same name, the toolset named first wins, unless its tool is a short form of the other tool."""
+    """`wanted` is a comma-separated list (None: the default). There is a notice for each unknown name. Of two tools
+    with one name, the first toolset's wins, unless it is a short form of the other."""
     families: dict[str, dict[str, Tool[Any]]] = {}
     for each in tools:
         families.setdefault(each.toolset, {})[each.name] = each

@@ -222,8 +222,7 @@ LOOK_BACK: Final = 40
 
 
 class Phrase(NamedTuple):
-    """`resolve` gives the span at the local time of the query, or raises ValueError or OverflowError. `weak`: the words
-    name a time only as one end of a range."""
+    """`resolve` may raise ValueError or OverflowError. `weak`: the words name a time only as one end of a range."""
 
     begin: int
     end: int

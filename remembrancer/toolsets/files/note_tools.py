@@ -161,8 +161,7 @@ async def memory_read(
 
 
 def read_note(path: str, project: ProjectRef, root: str, settings: Settings) -> str:
-    """The text of the note at a path from a search result. Notes outside the workspace belong to the user. Raises
-    `NotFound` or `InvalidInput`."""
+    """Notes outside the workspace belong to the user. Raises `NotFound` or `InvalidInput`."""
     check_text(path, field="path", longest_bytes=MAX_PATH_BYTES)
     native = native_places(Path(root)) if settings.native_memories else ()
     note = find_note(path, root, (*settings.notes_extra_paths, *native))

@@ -104,8 +104,7 @@ def find_note(path: str | Path, root: str | Path, places: Sequence[str]) -> Real
 
 
 def open_directory(note: RealNote, *, make: bool = False) -> int:
-    """The descriptor of a note's directory, opened without following links. Raises `OSError`, also when a directory in
-    its path has been replaced with a link."""
+    """Links are not followed. Raises `OSError`, also if a directory in the path has been replaced with a link."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(note.directory, flags)
     for part in note.parts[:-1]:
@@ -146,8 +145,7 @@ def places_of(settings: Settings, root: Path) -> tuple[str, ...]:
 
 
 def native_places(root: Path, client: str | None = None) -> list[str]:
-    """The places in which assistants (or one client) keep memories about a workspace and their user. Claude Code keeps
-    a project's memories under the path of its repository, which all worktrees share."""
+    """Claude Code keeps a project's memories under the path of its repository, which all worktrees share."""
     if client in NATIVE:
         return list(NATIVE[client])
     shared = Path(project_of(root).path)

@@ -64,8 +64,8 @@ def _value(name: str, value: Any) -> Any:
 def with_lines(
     memories: Sequence[RecalledMemory], full: Container[str], limit: int | None, seen: Set[str] = frozenset()
 ) -> list[RecalledMemory]:
-    """The memories given in full, and the first of the others (at most `limit`), in their order. Without a limit,
-    others that the session has `seen` are omitted, except the nearest."""
+    """The memories in `full`, and the first of the others, in their order. Without a limit, others that the session has
+    `seen` are omitted, except the nearest."""
     is_answered = any(each.scores.relevance >= LIKELY for each in memories)
     most_lines = limit or (MOST_LINES_IF_LIKELY if is_answered else MOST_LINES)
     others = [each for each in memories if not is_given_whole(each)]
@@ -161,9 +161,8 @@ def copies_of(memory: MemoryShown) -> list[dict[str, Any]]:
 
 
 def near_of(found: Sequence[NearMemory], stored: Collection[str]) -> Answer:
-    """Memories probably replaced by later memories from this session, and the calls that resolve each case. A later
-    memory that is not in `stored` is quoted (`newer`). `perhaps` marks a less probable pair in Review, and `in_part` a
-    text that says more."""
+    """Memories probably replaced by later ones, and the calls that resolve each case. A later memory that is not in
+    `stored` is quoted (`newer`). `perhaps` marks a less probable pair, and `in_part` a text that says more."""
     near = {each.memory_id: each for each in found}
     replaced = [
         {"id": each.memory_id, "content": cut_at_word(each.content, OLD_CHARACTERS), "replaced_by": each.replaced_by}

@@ -38,8 +38,7 @@ async def get_memory(call: Call, memory_id: str, version: Version | None = None,
 
 
 def shown(reply: MemoryShown, version: int | None = None, *, detail: bool = True) -> Answer:
-    """One memory; with `version`, as it was then. Raises `InvalidInput`, which names the existing versions. Without
-    `detail`, improbable contradictions, empty fields and usual values are omitted."""
+    """Raises `InvalidInput`, which names the versions. Without `detail`, usual values are omitted."""
     memory = reply.memory
     entry = next((each for each in memory.history if each.version == version), None)
     if entry is None and version is not None:

@@ -51,8 +51,7 @@ async def reflect_and_consolidate(
 
 
 async def _undo(call: Call, run_id: str) -> Answer:
-    """Undo a run in the project, an import also in its sessions, and both for the user: one operation each, since they
-    may be in different lanes, which have separate transactions."""
+    """One operation for each part, since they may be in different lanes, which have separate transactions."""
     unknown: NotFound | None = None
     results: dict[str, object] = {}
     parts: dict[str, UndoRun] = {"": UndoRun(run_id, "project")}

@@ -144,8 +144,8 @@ class Resources:
         self._service = service
 
     async def read(self, caller: Caller, uri: str, received_at: float) -> dict[str, str]:
-        """The type and text of a resource; without the store, the last known text, marked as outdated. Raises
-        `NotFound`, or the error that prevents reading it now."""
+        """Without the store, the last known text is marked as outdated. Raises `NotFound`, or the error of the
+        store."""
         viewer, most, state = caller.viewer, PREFERENCES_TOKENS, self._service.session(caller)
         pages: dict[str, tuple[Request[Any], Callable[[Any], str]]] = {
             SUMMARY: (

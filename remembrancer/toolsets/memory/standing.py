@@ -58,8 +58,7 @@ async def forget_memory(call: Call, memory_id: str, reason: str | None = None, c
 async def restore_memory(
     call: Call, memory_id: str, version: Version | None = None, reason: str | None = None, undo: bool = False
 ) -> Answer:
-    """Restore a memory, or return to an earlier version; or (`undo`) undo its last change, if its version is still the
-    given one. The answer names the memory that changed, perhaps one that it had replaced."""
+    """`undo`: undo the last change, if the version is still the given one; the answer names the memory that changed."""
     memory_id = parse_memory_id(memory_id)
     if not undo:
         result = await call.write(RestoreMemory(memory_id, version, clean_reason(reason)), RestoredResult)

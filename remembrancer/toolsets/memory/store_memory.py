@@ -122,8 +122,7 @@ async def store_memory(call: Call, arguments: StoreMemoryArguments) -> Answer:
 def changes_of(
     arguments: StoreMemoryArguments, session_id: str, content_limit_bytes: int, at: float
 ) -> list[tuple[MemoryArguments, StoreMemory]]:
-    """A call's memories, each with its change. A field given next to `memories` applies to each memory without that
-    field. Raises `InvalidInput`."""
+    """A field given next to `memories` applies to each memory without that field. Raises `InvalidInput`."""
     changes: list[tuple[MemoryArguments, StoreMemory]] = []
     if arguments.memories is None or arguments.content is not None:
         changes.append((arguments, to_change(arguments, session_id, content_limit_bytes, at)))
@@ -227,8 +226,7 @@ def to_change(arguments: MemoryArguments, session_id: str, content_limit_bytes: 
 
 
 def _scope_and_kind(arguments: MemoryArguments, content: str, at: float) -> tuple[Scope, MemoryType, Kind | None]:
-    """As requested, or else the project, and the kind suggested by the wording, unless that contradicts a given type. A
-    kind determines the type, and the scope if it exists only in sessions."""
+    """The wording suggests a kind, unless that contradicts a given type. A kind determines the type."""
     scope: Scope = arguments.scope or "project"
     if arguments.due is not None and arguments.kind not in (None, OPEN_END, "fact"):  # of a coming event
         raise InvalidInput("only an open end has a due date", field="due", remedy=f"kind: {OPEN_END}")

@@ -55,8 +55,7 @@ class UpdateMemoryArguments(GivenFields, frozen=True, forbid_unknown_fields=True
     unlisted=("tags", "related_entities", "supersedes", "add_links", "remove_links", "reason", *UNLISTED),
 )
 async def update_memory(call: Call, arguments: UpdateMemoryArguments) -> Answer:
-    """The answer has the changed line, or the start of the previous content if all of it is replaced. It names the
-    changed fields, unless there is only one and it was given."""
+    """The answer has the changed line, and names the changed fields, unless there is only one and it was given."""
     change = to_update(arguments, call.service.settings.content_limit_bytes)
     if change.kind != arguments.kind:
         call.warn("kind_changed", BECOMES_OPEN)
