@@ -43,7 +43,7 @@ Form = list[tuple[str, str]]
 
 
 class VisitorAccess:
-    """Identifies visitors by their cookies. With `no_token`, visitors without a cookie are also admitted."""
+    """Identifies visitors by their cookies. `no_token`: visitors without a cookie are also admitted."""
 
     def __init__(self, home: Path, *, no_token: bool) -> None:
         self._tokens = Tokens(home)
@@ -67,7 +67,7 @@ class VisitorAccess:
         return self._no_token if grant is None else self._tokens.holds(grant, time.time())
 
     def csrf(self, request: Request) -> str:
-        """The token that this visitor's forms must include; no other site can know it."""
+        """The token that this visitor's forms must include."""
         token = request.cookies.get(self._cookie, "")
         return hmac.new(self._key if not token else token.encode(), b"form", hashlib.sha256).hexdigest()
 
@@ -86,7 +86,7 @@ class VisitorAccess:
             raise HTTPException(403, "Only pages of the memory browser can change anything.")
 
     def enter(self, request: Request, response: Response, *, link: str = "", token: str = "") -> bool:
-        """Set the cookie for a visitor with a valid token or an unused link. Returns False for anyone else."""
+        """Set the cookie. Returns False unless the visitor has a valid token or an unused link."""
         now = time.time()
         if link:
             token = self._tokens.exchange(link, now) or ""
@@ -113,7 +113,7 @@ class VisitorAccess:
 
 
 async def read_form(request: Request) -> Form:
-    """The fields of a form. Raises `HTTPException` if it is too large or cannot be parsed."""
+    """Raises `HTTPException` for a form that is too large or cannot be parsed."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
@@ -122,4 +122,4 @@ async def read_form(request: Request) -> Form:
     try:
         return parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict")
     except ValueError as error:
-        raise HTTPException(400, "This form cannot be read.") from error
+        raise HTTPException(400, "This form cannot be read: go back, reload the page, and send it again.") from error

@@ -89,10 +89,8 @@ class Browser:
             await self._router(scope, receive, sending)
         except HTTPException as error:
             if error.status_code == 401 and request.method == "GET":
-                enter, is_part = (
-                    f"{PREFIX}/enter",
-                    "HX-Request" in request.headers,
-                )  # for a page, which is sent in one piece
+                enter = f"{PREFIX}/enter"
+                is_part = "HX-Request" in request.headers
                 answer = Response(headers={"HX-Redirect": enter}) if is_part else RedirectResponse(enter, 303)
                 await answer(scope, receive, sending)
             else:
@@ -124,8 +122,8 @@ class Browser:
         return Route(f"/p/{{project}}{path}", answer, methods=[method])
 
     async def _places(self, wanted: str, grant: Grant | None) -> tuple[ProjectRef, tuple[ProjectRef, ...]]:
-        """The requested project, and all projects that the visitor may see, starting with the visitor's default. Raises
-        `HTTPException` if the visitor may not see it."""
+        """The requested project (default: the first), and all projects that the visitor may see. Raises `HTTPException`
+        if the visitor may not see the project."""
         sees_all = grant is None or grant.every_project
         directories = [Path(each) for each in grant.projects] if grant is not None else []
 
@@ -153,7 +151,7 @@ class Browser:
         return RedirectResponse(f"{PREFIX}/p/{project.id}/today", 303)
 
     async def _enter(self, request: Request) -> Response:
-        """Sign in, with a link printed by the command line, or with a token in a form."""
+        """Sign in, with a link from `remembrancer ui`, or with a token in a form."""
         # A page instead of a redirect, because a SameSite cookie is not sent after a click on another site.
         project = PROJECT_ID.fullmatch(request.query_params.get("project", ""))
         first = f"/p/{project[0]}/today" if project else "/"

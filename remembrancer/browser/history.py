@@ -32,9 +32,9 @@ from remembrancer.toolsets.memory.day_log import FORGOTTEN, dates_in_utc, happen
 
 PAGE: Final = 100
 FEW: Final = 20
-"""The number of queries shown for a session, and of memories for each query."""
+"""The number of queries of a session whose memories are shown, and of memories for each query."""
 PULSE_S: Final = 10.0
-"""Something is sent at least this often, so that a lost gateway or a revoked token is noticed."""
+"""An event is sent at least this often, so that a lost gateway or a revoked token is noticed."""
 OTHER_PROJECTS: Final = "others"
 """The session id under which all sessions of other projects are grouped."""
 TOGETHER_S: Final = 0.3
@@ -42,7 +42,7 @@ TOGETHER_S: Final = 0.3
 
 
 async def live(view: View) -> Response:
-    """The event stream of an open page: a `written` event after each write, whoever made it."""
+    """The event stream of an open page: a `written` event after each write."""
 
     async def events() -> AsyncIterator[bytes]:
         happened = view.shared.next_write()  # taken before the event is sent, since a write may follow at once
@@ -61,14 +61,13 @@ async def live(view: View) -> Response:
 
 
 async def waiting(view: View) -> Response:
-    """The number of proposals and pairs on the *Review* page, for the menu; empty if there are none."""
+    """The number of proposals and pairs on the *Review* page, for the menu."""
     found = await view.ask(FindUndecided(view.project, view.session))
     number = len(found.proposals) + len(found.pairs) + found.more
     return HTMLResponse(f'<span id="waiting">{number}</span>' if number else "")
 
 
 async def review(view: View) -> Response:
-    """The items awaiting somebody's decision."""
     return await view.page(
         "review.html",
         undecided=await view.ask(FindUndecided(view.project, view.session, PAGE)),
@@ -79,7 +78,8 @@ async def review(view: View) -> Response:
 
 
 class Line(NamedTuple):
-    """A memory, everything done to it, the change that undoes the last step (or ""), and the undo button's label."""
+    """A memory's last change, the names of all its changes, the change that undoes the last one (or ""), and the label
+    of the undo button."""
 
     change: MemoryChanged
     did: str
@@ -88,7 +88,7 @@ class Line(NamedTuple):
 
 
 class AnsweredQuery(NamedTuple):
-    """A query, and the memories that answered it, best first. `in_files`: parts of files also answered it."""
+    """A query, and its memories, best first. `in_files`: parts of files were also found."""
 
     at: float
     question: str
@@ -98,8 +98,6 @@ class AnsweredQuery(NamedTuple):
 
 
 class Part(NamedTuple):
-    """One session's part of a day, latest first."""
-
     session_id: str
     who: str
     begins: float
@@ -110,9 +108,8 @@ class Part(NamedTuple):
 
 
 async def today(view: View) -> Response:
-    """One day by session: the memories stored, changed, learned and shown, and the open ends. The default is today, or
-    else the last day with changes."""
-    wanted = view.asked("day")
+    """One day by session, and the open ends. The default is today, or else the last day with changes."""
+    wanted = view.query("day")
     current = datetime.now().astimezone().date()
     day = current if not wanted else datetime.fromtimestamp(day_of(wanted) or 0.0).astimezone().date()
     activity, log, earlier = await _done_on(view, day)
@@ -186,7 +183,6 @@ def lines_of(changes: Sequence[MemoryChanged]) -> list[Line]:
 
 
 def asked_of(log: Iterable[Any]) -> dict[str, list[AnsweredQuery]]:
-    """The queries of each session with their answers, the latest first."""
     by_session: dict[str, list[AnsweredQuery]] = {}
     for (at, session_id, tool, question), rows in groupby(
         log, key=lambda each: (each.at, each.session_id, each.tool, each.question)
@@ -199,7 +195,7 @@ def asked_of(log: Iterable[Any]) -> dict[str, list[AnsweredQuery]]:
 
 
 def _author_of(change: MemoryChanged) -> tuple[str, str]:
-    """The session, and for a person (whose session id is the same on all machines), also the machine."""
+    """The session and, for a person, whose session id is the same on all machines, the machine."""
     return change.session_id, change.member if change.session_id in (BROWSER_SESSION, SHELL_SESSION) else ""
 
 
@@ -232,17 +228,16 @@ def parts_of(
 
 
 async def undo_run(view: View) -> Response:
-    """Undo all changes made by a consolidation run or an import."""
     if not view.field("run"):
-        raise InvalidInput("No run was named.")
+        raise InvalidInput("No run was chosen: undo it on the page Today.")
     await view.call("reflect_and_consolidate", undo=view.field("run"))
-    return view.go("/today", done="run")
+    return view.redirect("/today", done="run")
 
 
 async def sessions(view: View) -> Response:
-    """The assistants' sessions in this project, each with the last memory that it stored or changed and that has not
-    been forgotten. Changes by people themselves are on the *Today* page."""
-    before = view.asked("before")
+    """The assistants' sessions in this project, each with the last memory that it stored or changed and that is not
+    forgotten."""
+    before = view.query("before")
     request = ListSessions(view.project, view.session, float_of(before) if before else None, PAGE)
     listed = await view.ask(request)
     more = view.at("/sessions", before=listed[-1].last_active_at) if len(listed) == PAGE else ""
@@ -259,10 +254,9 @@ async def sessions(view: View) -> Response:
 
 
 async def session(view: View) -> Response:
-    """One session: the memories that it stored or was shown, its open ends, and its transcript."""
     name = str(view.request.path_params["name"])
     about = await view.ask(DescribeSession(view.project, name))
-    turns, past = TurnsRead(), min(number_of(view.asked("past")), MOST_PAST)
+    turns, past = TurnsRead(), min(number_of(view.query("past")), MOST_PAST)
     if view.is_owner:
         turns = await view.ask(ReadTurns(view.project, name, past))
     own = replace(view, through=name)

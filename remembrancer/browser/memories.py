@@ -49,7 +49,7 @@ DAYS: Final = ("due", "occurred_at")
 """The fields of a memory that contain a day."""
 MOST_PAST: Final = 100_000
 LAST_MOMENT_S: Final = 1e-3
-"""In seconds: a search up to a day ends this long before the next day."""
+"""A search up to a day ends this long before the next day."""
 ORDERS: Final[tuple[Order, ...]] = ("latest", "important", "due")
 DONE: Final = {
     **{"tag": "Tags changed.", "done": "Done.", "reopen": "Open again.", "forget": "Forgotten."},
@@ -63,8 +63,7 @@ DONE: Final = {
 
 
 class Version(NamedTuple):
-    """A version of a memory: the change, the changed fields other than the text, and if compared, the changes in the
-    text."""
+    """A version of a memory, with its changed fields other than the text, and the changes in the text."""
 
     entry: HistoryEntry
     fields: list[str]
@@ -72,40 +71,40 @@ class Version(NamedTuple):
 
 
 def filters_of(view: View) -> dict[str, Any]:
-    """The filters in an address, in the form that `Filters` takes. Raises `InvalidInput` if a filter is not valid."""
-    scope, kind = view.asked("scope"), view.asked("kind")
+    """The fields of `Filters` in an address. Raises `InvalidInput`."""
+    scope, kind = view.query("scope"), view.query("kind")
     if (scope and scope not in SCOPES) or (kind and kind not in KINDS):
-        raise InvalidInput("No such scope or kind: choose one from the list.")
-    before = day_of(view.asked("until"))
+        raise InvalidInput("There is no such scope or kind: choose one from the list.")
+    before = day_of(view.query("until"))
     return {
         "session_id": view.session,
         "scopes": (scope,) if scope else (),
         "kinds": (kind,) if kind else (),
-        "tags": tags_named(tags_in(view.asked("tag"))),
-        "after": day_of(view.asked("since")),
+        "tags": tags_named(tags_in(view.query("tag"))),
+        "after": day_of(view.query("since")),
         "before": None if before is None else before + 86_400 - LAST_MOMENT_S,
-        "include_forgotten": bool(view.asked("forgotten")),
+        "include_forgotten": bool(view.query("forgotten")),
     }
 
 
 async def search(view: View, refused: str = "") -> Response:
-    """The memories that match a query (all open ends if it asks for them) or whose id it is; without a query, the
-    latest. `refused`: the reason why the text typed under *Add a memory* was not stored."""
-    question, source, filters = view.asked("q"), view.asked("source"), filters_of(view)
+    """The memories that match a query, which may be an id, or ask for all open ends; without a query, the latest.
+    `refused` is the reason why the text under *Add a memory* was not stored."""
+    question, source, filters = view.query("q"), view.query("source"), filters_of(view)
     asks_for_all = asks_for_open_ends(question) and not (filters["kinds"] or source)
-    order: Order = "due" if asks_for_all else next((each for each in ORDERS if each == view.asked("order")), "latest")
+    order: Order = "due" if asks_for_all else next((each for each in ORDERS if each == view.query("order")), "latest")
     values: dict[str, Any] = {
         **{"question": question, "order": order, "refused": refused},
         **{"found": None, "memories": (), "more": "", "named": None, "best": RESULTS_SHOWN, "answering": PERHAPS},
         "storable": [each for each in KINDS if each not in SESSION_KINDS],
-        "narrowed": sum(bool(view.asked(name)) for name in FILTERS),
+        "narrowed": sum(bool(view.query(name)) for name in FILTERS),
     }
     if WHOLE.fullmatch(named := await view.whole_id(question)):
         with suppress(NotFound):
             values["named"] = await _now(view, named)
     if question and not asks_for_all:
-        is_typed = bool(view.asked("typed"))
-        about = await view.whole_id(view.asked("not"))
+        is_typed = bool(view.query("typed"))
+        about = await view.whole_id(view.query("not"))
         request = Recall(
             project=view.project,
             query=question,
@@ -122,7 +121,7 @@ async def search(view: View, refused: str = "") -> Response:
         values |= {"found": found, "memories": found.memories, "took_ms": (time.perf_counter() - asked_at) * 1000}
         values |= {"about": about, "places": {each.id: place for place, each in enumerate(found.memories, 1)}}
     elif source != "notes" and not refused:
-        past = min(number_of(view.asked("past")), MOST_PAST)
+        past = min(number_of(view.query("past")), MOST_PAST)
         listing = ListMemories(project=view.project, order=order, limit=PAGE + 1, offset=past, **filters)
         listed = await view.ask(listing)
         values["memories"] = page = listed.memories[:PAGE]
@@ -132,8 +131,7 @@ async def search(view: View, refused: str = "") -> Response:
 
 
 async def memory(view: View, unsaved: Mapping[str, Any] | None = None, refused: str = "") -> Response:
-    """One memory in full. `unsaved` are the rejected edits, `refused` is the reason (empty: the text has changed in the
-    meantime)."""
+    """`unsaved` are the rejected edits; `refused` is the reason (empty: the text has changed in the meantime)."""
     shown = await view.ask(GetMemory(view.project, view.session, await view.whole_id(_id_of(view))))
     memory = shown.memory
     links = (*memory.links, *shown.incoming)
@@ -164,7 +162,7 @@ async def memory(view: View, unsaved: Mapping[str, Any] | None = None, refused: 
 
 
 def versions_of(history: Sequence[HistoryEntry]) -> Iterator[Version]:
-    """The versions of a memory, the latest first. Comparing long texts takes a while."""
+    """The versions of a memory, the latest first."""
     for place in reversed(range(len(history))):
         entry, before = history[place], history[max(0, place - 1)].record
         names = entry.details.get("fields", ()) if place and entry.change in NAMES_NO_VALUE else ()
@@ -183,8 +181,8 @@ def _changed(field: str, before: RecordedFields, after: RecordedFields) -> str:
 
 
 async def edit(view: View) -> Response:
-    """Change only the fields that differ from the version shown on the page, since others may have changed in the
-    meantime. If somebody else has also changed the text, nothing is saved."""
+    """Change only the fields that differ from the version on the page. If somebody else has changed the text as well,
+    nothing is saved."""
     now = await _now(view, _id_of(view))
     before = next((each.record for each in now.history if str(each.version) == view.field("version")), now)
     shown = {"summary": before.summary or "", "kind": before.kind, "importance": round(before.importance, 2)}
@@ -193,7 +191,7 @@ async def edit(view: View) -> Response:
     given |= {"kind": view.field("kind") or before.kind}
     given["importance"] = round(float_of(view.field("importance") or str(before.importance)), 2)
     changes = {name: value for name, value in given.items() if value != shown[name]}
-    content = view.exactly("content")
+    content = view.raw_field("content")
     if content not in (before.content, now.content):
         changes["content"] = content
     tags = set(tags_in(view.field("tags")))
@@ -215,9 +213,9 @@ async def edit(view: View) -> Response:
 
 
 async def remember(view: View) -> Response:
-    """Store a passage from a note, or typed text, which stays in the form if it is refused. There is no undo for text
-    that was already stored, since an undo would forget it."""
-    path, text = view.field("path"), view.exactly("passage")
+    """Store a passage of a note, or typed text, which stays in the form if it is refused. A text that was already
+    stored has no undo, which would forget it."""
+    path, text = view.field("path"), view.raw_field("passage")
     fields: dict[str, Any] = {
         name: view.field(name) for name in ("kind", "due", "scope", "occurred_at") if view.field(name)
     }
@@ -228,7 +226,7 @@ async def remember(view: View) -> Response:
         if path:
             raise
         return await search(view, error.message)
-    page = partial(view.go, "/notes/file" if path else "/", path=path)
+    page = partial(view.redirect, "/notes/file" if path else "/", path=path)
     if answer.get("already_known"):
         return page(done="known")
     known = [each.get("memory_id") for each in answer.get("memories", ()) if each.get("already_known")]
@@ -240,11 +238,11 @@ async def erase(view: View) -> Response:
     if view.field("sure") != "yes":
         raise InvalidInput("Erasing cannot be undone: tick the box to confirm.")
     await view.call("erase_memory", memory_id=_id_of(view))
-    return view.go("/", done="erase")
+    return view.redirect("/", done="erase")
 
 
 async def change(view: View) -> Response:
-    """Make one change to all given memories; the address of the next page tells how to undo it."""
+    """Make one change to all ticked memories; the address of the next page has the undo."""
     chosen = [value for name, value in view.form if name == "id"]
     what = view.field("what")
     if not chosen:
@@ -269,7 +267,7 @@ async def change(view: View) -> Response:
 
 
 async def _change(view: View, memory: PortableMemory, what: str) -> str:
-    """Make the change for the button named `what`. Returns the change that undoes it, unless it makes a new version."""
+    """Make the change of a button. Returns the change that undoes it, unless it makes a new version."""
     call = partial(view.call, memory_id=memory.id)
     match what.split("/"):
         case ["tag"] if tags := tags_in(view.field("tags")):
@@ -317,10 +315,10 @@ async def _now(view: View, memory_id: str) -> PortableMemory:
 
 
 async def done_of(view: View, *, with_names: bool = True) -> dict[str, Any]:
-    """The message about the last change, and the undo for each memory id; `with_names`, for pages that do not show the
-    changed memories, adds the memory's text, or the number of memories."""
-    undo = dict(each.rpartition("~")[::2] for each in view.asked("undo").split(",") if "~" in each)
-    said, names = DONE.get(view.asked("done"), ""), ""
+    """The message about the last change, and the undo for each memory id. `with_names` adds the memory's text, or the
+    number of memories, for pages that do not show them."""
+    undo = dict(each.rpartition("~")[::2] for each in view.query("undo").split(",") if "~" in each)
+    said, names = DONE.get(view.query("done"), ""), ""
     if len(undo) > 1:
         names = count(len(undo), "memory")
     elif undo and said and with_names:
@@ -330,7 +328,7 @@ async def done_of(view: View, *, with_names: bool = True) -> dict[str, Any]:
             if said == DONE["remember"] and now.kind not in (None, "fact"):  # the kind may be a guess
                 due = "" if now.due is None else f" due {day(now.due)}"
                 said = f"Remembered, {named_kind(now.kind)}{due}."
-    return {"said": said, "names": names, "undo": undo, "failed": number_of(view.asked("failed"))}
+    return {"said": said, "names": names, "undo": undo, "failed": number_of(view.query("failed"))}
 
 
 def _next(view: View, memory_id: str, done: str, undo: Mapping[str, str | None], failed: int = 0) -> Response:
@@ -339,7 +337,7 @@ def _next(view: View, memory_id: str, done: str, undo: Mapping[str, str | None],
         done = "nothing"
     back = view.field("back") or f"/memory/{memory_id}"
     ways = ",".join(f"{each}~{way}" for each, way in undo.items() if way)
-    return view.go(back if back.startswith("/") else "/", done=done, undo=ways, failed=failed or None)
+    return view.redirect(back if back.startswith("/") else "/", done=done, undo=ways, failed=failed or None)
 
 
 def _id_of(view: View) -> str:
@@ -347,11 +345,11 @@ def _id_of(view: View) -> str:
 
 
 def float_of(text: str) -> float:
-    """Parse a number. Raises `InvalidInput`."""
+    """Raises `InvalidInput`."""
     try:
         return float(text)
     except ValueError:
-        raise InvalidInput("This must be a number.") from None
+        raise InvalidInput(f"Enter a number, not {text[:20]!r}.") from None
 
 
 def number_of(text: str) -> int:

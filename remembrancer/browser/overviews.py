@@ -36,14 +36,12 @@ FILES: Final = 200
 
 
 async def projects(view: View) -> Response:
-    """The projects that the visitor may see, and the contents of the current one."""
     store = await view.ask(DescribeStore(view.project, view.session))
     gone = await anyio.to_thread.run_sync(lambda: {each.id for each in view.projects if is_gone(each)})
     return await view.page("projects.html", here=store, gone=gone)
 
 
 async def health(view: View) -> Response:
-    """The runtime problems that concern the visitor, and the latency of the latest calls."""
     (problems, status), store = await asyncio.gather(
         view.shared.service.look(None if view.is_owner else view.project),
         view.ask(DescribeStore(view.project, view.session)),
@@ -57,8 +55,7 @@ async def health(view: View) -> Response:
 
 
 async def notes(view: View) -> Response:
-    """The notes of the working tree: the files, and whether their index is up to date."""
-    request = ListFiles(view.project, view.tree, view.asked("after"), FILES)
+    request = ListFiles(view.project, view.tree, view.query("after"), FILES)
     listed = await view.ask(request)
     if not listed.files:  # files are read only for connected sessions, if there are any
         with suppress(RemembrancerError):  # the page says that they have not been read
@@ -68,13 +65,9 @@ async def notes(view: View) -> Response:
     return await view.page("notes.html", about=about, listed=listed, more=_after(view, "/notes", listed))
 
 
-async def note(view: View) -> Response:
-    """A note, passage by passage, and its source for editing."""
-    return await _note_page(view, view.asked("path"))
-
-
-async def _note_page(view: View, path: str, refused: InvalidInput | None = None, text: str | None = None) -> Response:
-    """The page of a note; `text` is an edited version that was refused."""
+async def note(view: View, refused: InvalidInput | None = None, text: str | None = None) -> Response:
+    """`text` is an edited version that was refused."""
+    path = view.field("path") or view.query("path")
     settings = view.shared.service.settings
     try:
         now = await anyio.to_thread.run_sync(partial(read_note, path, view.project, view.tree, settings))
@@ -106,24 +99,23 @@ def passages(text: str) -> Iterator[tuple[str, bool]]:
 
 async def save_note(view: View) -> Response:
     """Save an edited note, if the file has not changed since it was loaded."""
-    path, text = view.field("path"), view.exactly("text")
+    path, text = view.field("path"), view.raw_field("text")
     digest = view.field("digest")
     if hashlib.sha256(text.encode()).hexdigest() == digest:
-        return view.go("/notes/file", path=path, done="nothing")
+        return view.redirect("/notes/file", path=path, done="nothing")
     try:
         await view.call("memory_store", path=path, content=text, mode="replace", expected=digest)
     except InvalidInput as error:
-        return await _note_page(view, path, error, text)
-    return view.go("/notes/file", path=path, done="edit")
+        return await note(view, error, text)
+    return view.redirect("/notes/file", path=path, done="edit")
 
 
 async def code(view: View) -> Response:
-    """The indexed trees of code, and the files of one of them."""
     trees = await view.ask(DescribeCode(view.project))
-    wanted = view.asked("tree") or (trees[0].id if trees else "")
+    wanted = view.query("tree") or (trees[0].id if trees else "")
     listed: Files = Files(())
     if wanted:
-        listed = await view.ask(ListCodeFiles(view.project, wanted, view.asked("after"), FILES))
+        listed = await view.ask(ListCodeFiles(view.project, wanted, view.query("after"), FILES))
     more = _after(view, "/code", listed, tree=wanted)
     return await view.page("code.html", trees=trees, wanted=wanted, listed=listed, more=more)
 
@@ -134,8 +126,7 @@ def _after(view: View, path: str, listed: Files, **query: str) -> str:
 
 
 async def graph(view: View) -> Response:
-    """The entities and their relations (as a list if scripts are off), and the memories about the named entity."""
-    entity = view.asked("entity")
+    entity = view.query("entity")
     found, hidden = await _entities(view, LISTED)
     of_entity = SearchGraph(view.project, view.session, entity=entity, depth=0, limit=LISTED)
     return await view.page(
@@ -165,12 +156,12 @@ async def graph_data(view: View) -> Response:
 
 
 async def _entities(view: View, limit: int) -> tuple[GraphFound, int]:
-    """The entities around the named entity, or else those worth showing (with `all`, all), and the number of others."""
-    if entity := view.asked("entity"):
+    """The entities around the named entity, or else all that have proper names; and the number of others."""
+    if entity := view.query("entity"):
         around = SearchGraph(view.project, view.session, entity=entity, depth=2, include_memories=False, limit=limit)
         return await view.ask(around), 0
     graph = await view.ask(ReadGraph(view.project, view.session, NODES))
-    wanted = [each for each in graph.entities if view.asked("all") or is_proper(each.name, each.type)]
+    wanted = [each for each in graph.entities if view.query("all") or is_proper(each.name, each.type)]
     shown = wanted[:MAX_NODES]
     names = {each.name for each in shown}
     entities = (

@@ -54,11 +54,11 @@ _WHY: Final = {each.name: each.why for each in FEATURES} | {
 }
 SCOPES: Final = {"project": "this project", "user": "all my projects", "session": "one session"}
 FEW_WORDS: Final = 3
-"""Fewer unchanged words than this between two changes are also shown as changed, which is easier to read."""
+"""Fewer unchanged words than this between two changes are shown as changed, which is easier to read."""
 
 
 class Bar(NamedTuple):
-    """A part of a score as a bar that starts at `x` and is `width` wide, on a scale of 100 with zero at 50."""
+    """A part of a score, as a bar on a scale of 100 with zero at 50."""
 
     label: str
     why: str
@@ -68,7 +68,7 @@ class Bar(NamedTuple):
 
 
 def bars(shares: Mapping[str, float]) -> list[Bar]:
-    """The parts of a score by meaning, largest first, on one scale; parts that add nothing are omitted."""
+    """The parts of a score by meaning, largest first; parts that add nothing are omitted."""
     # `standing` raises the score of a valid rule, and lowers the score of a memory that is no longer valid.
     shares = {"rule" if name == "standing" and value > 0.0 else name: value for name, value in shares.items()}
     parts = {label: sum(shares.get(name, 0.0) for name in names) for label, names in _MEANS.items()}
@@ -87,8 +87,8 @@ def bars(shares: Mapping[str, float]) -> list[Bar]:
 
 
 def word_diff(before: str, after: str, *, least: float = 0.0) -> Markup:
-    """The second text, with removed and added runs of words (or of lines, if it is long) marked. There are no marks if
-    the share of unchanged words is below `least`, or if there are very many lines."""
+    """The second text, with removed and added words (of long texts: lines) marked. There are no marks if the share of
+    unchanged words is below `least`, or if there are very many lines."""
     for split in (_WORDS.findall, partial(str.splitlines, keepends=True)):
         old, new = split(before), split(after)
         if len(old) + len(new) <= MAX_DIFF_PARTS:
@@ -128,7 +128,7 @@ class _Renderer(RendererHTML):
     """Renders neither external content nor unsafe links."""
 
     def image(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
-        """An image is replaced with its alternative text: loading it would reveal the reader to the image's server."""
+        """Images become their alternative text: loading them would reveal the reader to their server."""
         return str(escape(f"[{tokens[idx].content or 'image'}]"))
 
     def link_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
@@ -142,14 +142,13 @@ _markdown: Final = MarkdownIt("commonmark", {"html": False}, renderer_cls=_Rende
 
 
 def markdown(text: str) -> Markup:
-    """A Markdown text as HTML. HTML in it is shown as text."""
+    """HTML in the text is shown as text."""
     if len(text) > MAX_MARKDOWN:
         return Markup('<p class="plain">{}</p>').format(harmless(text))
     return Markup(_markdown.render(harmless(text)))  # noqa: S704 - made of escaped texts only
 
 
 def moment(at: float | None) -> Markup:
-    """A time, readable by people and programs."""
     if at is None:
         return Markup("never")
     local = datetime.fromtimestamp(at).astimezone()
@@ -175,13 +174,11 @@ def _ago(at: float, now: float, local: datetime) -> str:
 
 
 def _date(on: date, month: str) -> str:
-    """A date, with the year unless it is the current year."""
     year = "" if on.year == datetime.now().astimezone().year else f" {on.year}"
     return f"{on.day} {on:{month}}{year}"
 
 
 def happened(at: float) -> Markup:
-    """The time of an event, or its day if it has no time."""
     return moment(at) if at % DAY_S else escape(when_due(at))
 
 
@@ -197,7 +194,6 @@ def clock(at: float) -> str:
 
 
 def when_due(due: float) -> str:
-    """A day relative to today."""
     on = datetime.fromtimestamp(due, UTC).date()
     days = (on - datetime.now().astimezone().date()).days
     if 1 < days < 7:
@@ -206,7 +202,7 @@ def when_due(due: float) -> str:
 
 
 def _matching(text: str, question: str) -> str:
-    """A text too long to be shown in full, starting with the sentence that contains the most terms of the question."""
+    """The text; if it is long, from the sentence that contains the most terms of the question."""
     terms = terms_of(question)
     if len(text) <= WHOLE_CHARACTERS or not terms:
         return text
@@ -244,11 +240,9 @@ def environment() -> Environment:
 
 @cache
 def card_page() -> str:
-    """The card in a conversation: the memories that a tool just stored or found, with *undo*, *correct* and *why*.
-
-    It is a resource of the extension MCP Apps (https://github.com/modelcontextprotocol/ext-apps, 2026-01-26): a client
-    that declares this extension shows the page, which loads nothing, in a frame, and passes the call's data to it.
-    """
+    """The card in a conversation, with the memories that a tool just stored or found: a resource of the extension MCP
+    Apps (https://github.com/modelcontextprotocol/ext-apps, 2026-01-26). A client that declares this extension shows the
+    page, which loads nothing, in a frame, and passes the call's data to it."""
     assets = HERE / "assets"
     return (
         environment()

@@ -36,7 +36,6 @@ from remembrancer.toolsets.tools import Answer, Call, Tool
 
 MAX_SHOWN_ROWS: Final = 2000
 MAX_CHANGES: Final = 1000
-"""The maximum number of changes read for a day or a session."""
 MAX_SESSIONS: Final = 200
 """The number of latest sessions that pages name by their clients: counting each session's records takes time."""
 ONE_TIME_FIELDS: Final = frozenset({"done", "undo", "failed", "session", "typed"})
@@ -49,8 +48,6 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Shared:
-    """The parts shared by all requests: the connection to the store, the tools for changes, and the templates."""
-
     service: MemoryService
     tools: Mapping[str, Tool[Any]]
     templates: Environment
@@ -66,8 +63,6 @@ class Shared:
 
 @dataclass
 class View:
-    """One page request: the visitor's rights, the project, and the session through which the project is seen."""
-
     shared: Shared
     request: Request
     grant: Grant | None
@@ -76,7 +71,7 @@ class View:
     form: Form
     notices: list[Notice]
     through: str = ""
-    """The session that the page is about, if any."""
+    """The session that the page is about."""
 
     @property
     def session(self) -> str:
@@ -85,19 +80,18 @@ class View:
 
     @property
     def tree(self) -> str:
-        """The working tree that contains the project's notes."""
         return directory_of(self.project.path)
 
     @property
     def is_owner(self) -> bool:
-        """True if the visitor may see every project. Only the owner sees the words of sessions."""
+        """The owner may see every project, and the words of sessions."""
         return self.grant is None or self.grant.every_project
 
     async def shown(
         self, *, memory_id: str = "", session_id: str = "", since: float = 0.0, until: float = math.inf
     ) -> Sequence[Any]:
-        """The log of shown memories for a memory, a session or a period: the owner sees all projects, others only this
-        project. If it cannot be read, the page says so."""
+        """The log of shown memories. The owner sees a memory's entries in all projects. If the log cannot be read, the
+        page says so."""
         project = "" if self.is_owner and memory_id else self.project.id
         read = partial(self.shared.shown, project=project, memory_id=memory_id, session_id=session_id, since=since)
         try:
@@ -108,12 +102,11 @@ class View:
         return [each for each in rows if each.at < until]
 
     async def sessions(self) -> dict[str, ListedSession]:
-        """The project's last sessions, by id."""
         listed = await self.ask(ListSessions(self.project, self.session, None, MAX_SESSIONS))
         return {each.session_id: each for each in listed}
 
     async def whole_id(self, text: str) -> str:
-        """The full id for an id, for part of an id (such as one without its prefix), or for its page's address."""
+        """The full id for a memory's id, for a part of it, or for the address of its page."""
         name = text.rstrip("/").rpartition("/")[2].partition("?")[0]
         if (part := part_of_id(name)) is None:
             return f"{MEMORY_PREFIX}{name}" if name and ":" not in name else name
@@ -121,7 +114,7 @@ class View:
         return candidates[0][0] if len(candidates) == 1 else name
 
     async def texts(self, memory_ids: Iterable[str]) -> dict[str, LinkedMemory]:
-        """These memories by id, except deleted and forgotten memories."""
+        """Deleted and forgotten memories are missing."""
         wanted = tuple(dict.fromkeys(memory_ids))
         if not wanted:
             return {}
@@ -137,10 +130,9 @@ class View:
 
     def at(self, path: str = "", /, **query: Any) -> str:
         """The address of a page of this project, seen through the same session."""
-        session = {} if self.session in PEOPLE else {"session": self.session}
-        fields = urlencode(
-            {name: value for name, value in query.items() if value not in (None, "")} | session, doseq=True
-        )
+        session = None if self.session in PEOPLE else self.session
+        given = {**query, "session": session}
+        fields = urlencode({name: value for name, value in given.items() if value not in (None, "")}, doseq=True)
         return f"{PREFIX}/p/{self.project.id}{path}" + (f"{'&' if '?' in path else '?'}{fields}" if fields else "")
 
     @property
@@ -154,26 +146,23 @@ class View:
         query = {name: value for name, value in self.request.query_params.items() if name not in ONE_TIME_FIELDS}
         return f"{self.path}?{urlencode(query)}" if query else self.path
 
-    def asked(self, name: str) -> str:
-        """A field of the query string."""
+    def query(self, name: str) -> str:
         return self.request.query_params.get(name, "").strip()
 
     def field(self, name: str) -> str:
-        """A field of the form."""
-        return self.exactly(name).strip()
+        return self.raw_field(name).strip()
 
-    def exactly(self, name: str) -> str:
-        """A field of the form, including whitespace; its lines end as in a stored text."""
+    def raw_field(self, name: str) -> str:
+        """A field of the form, with its whitespace, and with the line ends of a stored text."""
         return dict(self.form).get(name, "").replace("\r\n", "\n")
 
     async def ask(self, question: wire.Request[T]) -> T:
-        """The store's answer. Sources reported as missing are named on the page."""
+        """The page shows the notices of the answer."""
         response = await self.shared.service.ask(question, time.time())
         self.notices += response.notices
         return response.reply
 
     async def call(self, tool: str, **arguments: Any) -> Answer:
-        """Make a change through a tool, as a session does."""
         chosen = self.shared.tools[tool]
         caller = Caller(f"browser {new_ulid()}", self.session, self.project, time.time(), self.tree)
         call = Call(tool, caller, new_ulid(), time.time(), arguments, self.shared.service)
@@ -186,8 +175,7 @@ class View:
         render = partial(self.shared.render, template, **common, **values)
         return HTMLResponse(await anyio.to_thread.run_sync(render), status_code)
 
-    def go(self, path: str, /, **query: Any) -> Response:
-        """The response to a form: a redirect to a page that can be reloaded."""
+    def redirect(self, path: str, /, **query: Any) -> Response:
         return RedirectResponse(self.at(path, **query), 303)
 
 
@@ -195,12 +183,11 @@ Handler = Callable[[View], Awaitable[Response]]
 
 
 def name_of(project: ProjectRef) -> str:
-    """The name of a project, which is its directory's name."""
     return PurePath(directory_of(project.path)).name or project.path
 
 
 def names_of(projects: Sequence[ProjectRef]) -> dict[str, str]:
-    """The names of projects by id, with the parent directory if several have the same name."""
+    """By id. Projects of one name get their parent directory's name as well."""
     names = {each.id: name_of(each) for each in projects}
     alike = Counter(names.values())
     return names | {
@@ -211,8 +198,8 @@ def names_of(projects: Sequence[ProjectRef]) -> dict[str, str]:
 
 
 def who(session_id: str, sessions: Mapping[str, ListedSession], member: str = "") -> str:
-    """A readable name for a session: its client, or else its start time; for a change in a shared project, also the
-    member's machine. An unknown session belongs to another project or ended long ago."""
+    """A readable name for a session: its client or its start time and, for a change in a shared project, the member's
+    machine. An unknown session belongs to another project or ended long ago."""
     known = sessions.get(session_id)
     name = session_title(known.client, known.started_at) if known else NAMELESS if member else ELSEWHERE
     name = PEOPLE.get(session_id, name)

@@ -171,11 +171,11 @@ def graph_of(rig: RecordsRig) -> Graph:
 
 
 def nodes(graph: Graph, *names: str) -> list[Node]:
-    return [node for name in names for node in graph.keyed([name_key(name)]) if graph.name(node) == name]
+    return [node for name in names for node in graph.nodes_with([name_key(name)]) if graph.names[node] == name]
 
 
 def named(graph: Graph, found: Iterable[Node]) -> list[str]:
-    return [graph.name(node) for node in found]
+    return [graph.names[node] for node in found]
 
 
 def summary_of(rig: RecordsRig, relationship: str | None = None, limit: int = 9) -> Summary:
@@ -196,7 +196,7 @@ def test_memories_entities_and_links_are_one_undirected_graph_of_what_the_sessio
     rig.do(UpdateMemory(theirs, add_links=(links[0],)), session=OTHER_SESSION)
     first, second = rig.number(one), rig.number(two)
     graph = graph_of(rig)
-    degrees, near = graph.look({first: 9, second: 9, "a": 9, "b": 9, "unknown": 9})
+    degrees, near = graph.neighbourhood({first: 9, second: 9, "a": 9, "b": 9, "unknown": 9})
     assert {node: set(others) for node, others in near.items()} == {
         first: {"a", "b", second},
         second: {"a", "c", first},
@@ -206,8 +206,8 @@ def test_memories_entities_and_links_are_one_undirected_graph_of_what_the_sessio
     assert (degrees[first], degrees[second]) == (4, 3), "with the link of another session, and none of what is alike"
     assert degrees["a"] >= 3
     assert "unknown" not in degrees
-    assert set(graph.look({first: 3, second: 3}).neighbours) == {second}, "the other has more edges than that"
-    assert graph.look({}).degrees == {}
+    assert set(graph.neighbourhood({first: 3, second: 3}).neighbours) == {second}, "the other has more edges than that"
+    assert graph.neighbourhood({}).degrees == {}
 
 
 def test_edges_are_chosen_by_the_key_of_their_relationship(rig: RecordsRig) -> None:
@@ -221,7 +221,7 @@ def test_edges_are_chosen_by_the_key_of_their_relationship(rig: RecordsRig) -> N
 def test_entities_are_found_by_key_and_by_words(rig: RecordsRig) -> None:
     stored = rig.say("one", "AuthService:component", "auth-service:file", "Harbour Master:person", "Authors:team")
     graph = graph_of(rig)
-    assert named(graph, graph.keyed(["authservice", "nothing"])) == ["AuthService", "auth-service"]
+    assert named(graph, graph.nodes_with(["authservice", "nothing"])) == ["AuthService", "auth-service"]
     assert named(graph, graph.matching([Phrase("harbours")], 9)) == ["Harbour Master"], "words are stemmed"
     assert set(named(graph, graph.matching([Phrase("service")], 9))) == {"AuthService", "auth-service"}
     assert len(graph.matching([Phrase("service")], 1)) == 1
@@ -249,12 +249,12 @@ def test_a_hubs_edges_are_bounded_and_it_says_so(rig: RecordsRig) -> None:
     count = 1300
     say_many(rig, (("Hub", f"Spoke{n % 400}::uses") for n in range(count)))
     graph = graph_of(rig)
-    (hub,), spoke = graph.keyed(["hub"]), graph.keyed(["spoke1"])
+    (hub,), spoke = graph.nodes_with(["hub"]), graph.nodes_with(["spoke1"])
     found = graph.edges([hub], direction="outgoing")
     assert found.cut
     assert 0 < len(found.edges) < 400
     assert sum(found.edges.values()) < count
-    beside = graph.edges([hub, *graph.keyed([f"spoke{n}" for n in range(20)])], direction="outgoing")
+    beside = graph.edges([hub, *graph.nodes_with([f"spoke{n}" for n in range(20)])], direction="outgoing")
     assert (beside.cut, sum(beside.edges.values())) == (True, MIN_ROWS), "of many entities less of each is read"
     few = graph.edges(spoke, direction="incoming")
     assert (few.cut, [*few.edges.values()]) == (False, [4])
@@ -267,7 +267,7 @@ def test_the_memories_of_other_sessions_hide_nothing_of_a_hub(rig: RecordsRig) -
     shown = rig.say("shown", "Hub", "Spoke")
     say_many(rig, (("Hub", f"Other{n}") for n in range(MAX_ROWS + 100)), **THEIRS)
     graph = graph_of(rig)
-    (hub,) = graph.keyed(["hub"])
+    (hub,) = graph.nodes_with(["hub"])
     found = graph.edges([hub])
     assert ([edge.target.key for edge in found.edges], found.cut) == (["spoke"], False)
     (edge,) = found.edges
@@ -334,7 +334,7 @@ def test_certain_names_join_memories_that_nobody_gave_entities(rig: RecordsRig) 
     one, two = say(rig, "The fix for INC-311 is in src/pool.py.", "INC-311 came back on Monday.")
     assert (found_in(rig, one), found_in(rig, two)) == (("INC-311", "src/pool.py"), ("INC-311",))
     graph = Graph(rig.records.spaces, SESSION)
-    (entity,) = graph.keyed(["inc311"])
+    (entity,) = graph.nodes_with(["inc311"])
     assert graph.memory_counts([entity]) == {entity: 2}
     assert rig.shown(one).related_entities == (), "what was found is no part of a version or of an export"
 

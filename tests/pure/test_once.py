@@ -16,8 +16,8 @@ from remembrancer.actors.store.retrieval.deduplication import (
     COMPARED_CHARACTERS,
     SAME_COSINE,
     Entry,
-    each_once,
-    replaced_last,
+    deduplicate,
+    demote_replaced,
 )
 from remembrancer.memory.decay import DAY_S
 from remembrancer.protocol.kinds import SCOPES, Scope
@@ -65,64 +65,64 @@ def ids(entries: Sequence[Entry]) -> list[str]:
 )
 def test_what_two_scopes_say_of_one_thing_in_other_words_is_shown_as_both_say_it(users: str, projects: str) -> None:
     mine = entry("mine", 0.9, content=projects, vector=EAST)
-    found = each_once([mine, entry("users", 0.8, scope="user", content=users, vector=EAST)])
+    found = deduplicate([mine, entry("users", 0.8, scope="user", content=users, vector=EAST)])
     assert [(each.record.id, each.stands_for) for each in found] == [("mine", ()), ("users", ())]
 
 
 def test_an_open_end_is_not_represented_by_a_fact_of_the_same_words() -> None:
     task = entry("task", 0.8, content=TOLD, vector=EAST, kind="open_end")
-    found = each_once([entry("fact", 0.9, content=TOLD, vector=EAST), task])
+    found = deduplicate([entry("fact", 0.9, content=TOLD, vector=EAST), task])
     assert [(each.record.id, each.stands_for) for each in found] == [("task", ("fact",))]
 
 
 def test_a_summary_stands_before_beside_or_in_the_place_of_its_sources() -> None:
     behind = [entry("one", 0.8), entry("two", 0.6), entry("else", 0.7)]
     summary = entry("summary", 0.75, derived_from=("one", "two"))
-    assert ids(each_once([*behind, summary])) == ["one", "else", "two"]
+    assert ids(deduplicate([*behind, summary])) == ["one", "else", "two"]
     best = entry("summary", 0.9, derived_from=("one", "two"))
-    assert ids(each_once([*behind, best])) == ["summary", "one", "else", "two"]
+    assert ids(deduplicate([*behind, best])) == ["summary", "one", "else", "two"]
     users = entry("users", 0.9, scope="user", content=TOLD, vector=EAST)
     mine = entry("one", 0.8, content=TOLD, vector=EAST)
-    assert ids(each_once([users, mine, entry("summary", 0.7, vector=NORTH, derived_from=("one",))])) == ["users"]
+    assert ids(deduplicate([users, mine, entry("summary", 0.7, vector=NORTH, derived_from=("one",))])) == ["users"]
     summary = entry("summary", 0.85, scope="user", content=TOLD, vector=EAST, derived_from=("other",))
-    other, shown = each_once([entry("other", 0.9, vector=NORTH), summary, mine])
+    other, shown = deduplicate([entry("other", 0.9, vector=NORTH), summary, mine])
     assert (other.record.id, shown.record.id, shown.stands_for) == ("other", "summary", ("one",))
     sources = ("one", "two", "three")
     behind = [entry(name, 0.9 - place / 10, status="consolidated") for place, name in enumerate(sources)]
     summary = entry("summary", 0.3, derived_from=sources)
-    found = each_once([*behind, entry("else", 0.85), summary])
+    found = deduplicate([*behind, entry("else", 0.85), summary])
     assert ids(found) == ["summary", "else"]
     assert found[0].scores.final == 0.9
-    assert ids(each_once([behind[0], summary])) == ["one"], "of one alone the memory says it better"
+    assert ids(deduplicate([behind[0], summary])) == ["one"], "of one alone the memory says it better"
     behind[1] = entry("two", 0.8, status="consolidated", possibly_superseded_by=("new",))
-    found = each_once([*behind, entry("summary", 0.95, derived_from=sources)])
+    found = deduplicate([*behind, entry("summary", 0.95, derived_from=sources)])
     assert [(each.record.id, each.scores.final) for each in found] == [("one", 0.95), ("two", 0.8), ("three", 0.7)]
-    assert ids(each_once([*behind[:2], summary])) == ["one", "two"]
-    assert ids(each_once([*behind[1:], best])) == ["summary", "two", "three"], "it alone has the first"
+    assert ids(deduplicate([*behind[:2], summary])) == ["one", "two"]
+    assert ids(deduplicate([*behind[1:], best])) == ["summary", "two", "three"], "it alone has the first"
     procedure = entry("summary", 0.3, derived_from=sources, type="procedural")
-    assert ids(each_once([*behind, procedure])) == ["one", "two", "three"], "a procedure stands for nothing"
+    assert ids(deduplicate([*behind, procedure])) == ["one", "two", "three"], "a procedure stands for nothing"
 
 
 # --- What was replaced.
 def test_what_was_replaced_stands_right_behind_what_replaced_it_also_in_a_chain_or_a_circle() -> None:
     old, other, new = entry("old", 0.9, superseded_by=("new",)), entry("other", 0.8), entry("new", 0.1)
-    assert ids(replaced_last([old, other, new])) == ["new", "old", "other"]
-    assert [each.scores.final for each in replaced_last([old, other, new])] == [0.9, 0.9, 0.8], "it answers as well"
+    assert ids(demote_replaced([old, other, new])) == ["new", "old", "other"]
+    assert [each.scores.final for each in demote_replaced([old, other, new])] == [0.9, 0.9, 0.8], "it answers as well"
     maybe = entry("old", 0.9, possibly_superseded_by=("gone", "new"))
-    assert ids(replaced_last([maybe, other, new])) == ["old", "new", "other"], "it may be about something else"
-    assert ids(replaced_last([maybe, other, entry("new", 0.8)])) == ["new", "old", "other"], "it answers, too"
+    assert ids(demote_replaced([maybe, other, new])) == ["old", "new", "other"], "it may be about something else"
+    assert ids(demote_replaced([maybe, other, entry("new", 0.8)])) == ["new", "old", "other"], "it answers, too"
     doubted = entry("new", 0.3)
     doubted = dataclasses.replace(doubted, scores=replace(doubted.scores, shares={"outdated": -0.3}))
-    assert ids(replaced_last([maybe, other, doubted])) == ["new", "old", "other"], "so it does by itself"
-    assert ids(replaced_last([other, old])) == ["other", "old"], "nor does what is not found"
+    assert ids(demote_replaced([maybe, other, doubted])) == ["new", "old", "other"], "so it does by itself"
+    assert ids(demote_replaced([other, old])) == ["other", "old"], "nor does what is not found"
     gone = entry("gone", 0.3, superseded_by=("new",))
-    found = replaced_last([entry("now", 0.9, possibly_superseded_by=("new",)), gone, new])
+    found = demote_replaced([entry("now", 0.9, possibly_superseded_by=("new",)), gone, new])
     assert [(each.record.id, each.scores.final) for each in found] == [("now", 0.9), ("new", 0.3), ("gone", 0.3)]
     chain = [entry("a", 0.9, superseded_by=("b",)), entry("b", 0.8, superseded_by=("c",)), entry("c", 0.1)]
-    assert ids(replaced_last(chain)) == ["c", "b", "a"]
-    assert [each.scores.final for each in replaced_last(chain)] == [0.9, 0.9, 0.9]
+    assert ids(demote_replaced(chain)) == ["c", "b", "a"]
+    assert [each.scores.final for each in demote_replaced(chain)] == [0.9, 0.9, 0.9]
     circle = [entry("a", 0.9, superseded_by=("b",)), entry("b", 0.8, superseded_by=("a",))]
-    assert sorted(ids(replaced_last(circle))) == ["a", "b"]
+    assert sorted(ids(demote_replaced(circle))) == ["a", "b"]
 
 
 @given(st.lists(st.lists(st.integers(0, 7), max_size=3), max_size=8))
@@ -131,7 +131,7 @@ def test_whatever_replaces_what_nothing_is_lost_or_said_twice(links: list[list[i
         entry(f"m{place}", 1.0, superseded_by=tuple(f"m{other}" for other in newer))
         for place, newer in enumerate(links)
     ]
-    assert sorted(ids(replaced_last(found))) == sorted(ids(found))
+    assert sorted(ids(demote_replaced(found))) == sorted(ids(found))
 
 
 # --- Of several scopes.
@@ -139,7 +139,7 @@ def in_order(*entries: Entry) -> list[Entry]:
     """The entries that are left of some, ranked as they are given: their final scores are 100, 99 …"""
     for place, each in enumerate(entries):
         object.__setattr__(each, "scores", type(each.scores)(100.0 - place, 1.0))
-    return each_once(entries)
+    return deduplicate(entries)
 
 
 def said(name: str, scope: Scope = "project", degrees: float | None = 0.0, **fields: Any) -> Entry:

@@ -1,9 +1,5 @@
 """The candidates of a recall: the memories nearest to the question by meaning and by words, their neighbours, and all
-data for ranking them.
-
-A project's space also holds its sessions' memories. Each scope has its own candidates, so that a session's few memories
-are not crowded out by the project's.
-"""
+data for ranking them. A session's memories have their own candidates, so that the project's do not crowd them out."""
 
 from __future__ import annotations
 
@@ -48,7 +44,7 @@ class Rows(Candidates):
 
     refs: NDArray[np.int64]
     facts: NDArray[np.object_]
-    """Their `RankingFacts`."""
+    """`RankingFacts`."""
     words: NDArray[np.bool_]
     """The question's units that each candidate contains, one column per unit."""
     vectors: Vectors
@@ -58,7 +54,6 @@ class Rows(Candidates):
         return replace(self, **{name: column[chosen] for name, column in self._columns().items()})
 
     def followed_by(self, others: Rows) -> Rows:
-        """Return these candidates, followed by any of the others that are not among them."""
         new = others._columns()
         return replace(self, **{name: np.concatenate((own, new[name])) for name, own in self._columns().items()})
 
@@ -67,7 +62,7 @@ class Rows(Candidates):
 
 
 class Side(NamedTuple):
-    """Memories of a space with separate candidates: all memories, or the session's `own`, or all others. `hits` are the
+    """Memories of a space that have their own candidates: all, only the session's `own`, or all others. `hits` are the
     results of the search by words."""
 
     source: Source
@@ -77,8 +72,8 @@ class Side(NamedTuple):
 
 
 class Search(NamedTuple):
-    """The search for a question. `sizes` are the numbers of memories in the spaces, visible or not; `postings` are the
-    memories with each unit of the question. `vector` (dimensions,) is of unit length; None if it is unavailable."""
+    """`sizes` are the numbers of memories in the spaces, visible or not; `postings` are the memories with each unit of
+    the question. `vector` (dimensions,) is of unit length; None if it is unavailable."""
 
     view: View
     question: Question
@@ -89,12 +84,12 @@ class Search(NamedTuple):
 
     @property
     def weights(self) -> Column:
-        """The weight of each unit, according to its rarity."""
+        """The weight of each unit, by its rarity."""
         return np.array(rarity([len(each) for each in self.postings], sum(self.sizes.values())))
 
 
 def find_words(view: View, question: Question) -> Search:
-    """Do the part of a recall that does not need the question's vector. An empty space is not searched."""
+    """Do the part of a recall that does not need the question's vector."""
     filters = question.filters
     survey = view.reader.survey(question.units, filters.session_id, FEW)
     others = tuple(scope for scope in filters.scopes or SCOPES if scope != "session")
@@ -123,8 +118,8 @@ def find_words(view: View, question: Question) -> Search:
 
 
 def find_candidates(search: Search) -> tuple[Rows, Strategy]:
-    """Return the candidates of each side of each space that pass the filters, with all ranking data, and the strategy
-    that found them. The search by words is ignored if only vectors were requested and there are any."""
+    """Return the candidates of all sides, and the strategy that found them. The search by words is ignored if only
+    vectors were requested and there are any."""
     view, question, strategy = search.view, search.question, search.question.request.strategy
     near: dict[int, Nearest] = {}
     hits: list[Hits] = []
@@ -153,8 +148,7 @@ def find_candidates(search: Search) -> tuple[Rows, Strategy]:
 
 
 def _nearest(side: Side, near: Nearest, vector: Vectors | None, facts: Mapping[Ref, RankingFacts]) -> Nearest:
-    """Return the cosines of the `CANDIDATES` nearest memories of a side, which may lack `facts`. `near` are the nearest
-    of any scope."""
+    """Return the nearest `CANDIDATES` of a side, even some without `facts`. `near` are the nearest of any scope."""
     vectors, scopes = side.source.vectors, side.filters.scopes
     assert vector is not None
     assert vectors is not None
@@ -173,8 +167,7 @@ def describe(
     bm25: Mapping[Ref, float] = MappingProxyType({}),
     first: Collection[Ref] = (),
 ) -> Rows:
-    """Return these memories, and the neighbours of those in `first`, as candidates. Their passages, and the words that
-    they share with the question, are read only once."""
+    """Return these memories, and the neighbours of those in `first`, as candidates."""
     view, question, vector = search.view, search.question, search.vector
     known = dict(facts)
     around: dict[Ref, dict[Ref, int]] = {}
@@ -238,8 +231,8 @@ def describe(
 
 
 class Compared(NamedTuple):
-    """Vector comparisons of memories: the cosine of the best passage, the cosine of the first passage if there are
-    several (else NaN), and the mean vector, of unit length."""
+    """For each memory, the cosine of its best passage, that of its first passage (`openings`; NaN if it is the only
+    one), and its mean vector, of unit length."""
 
     memories: Sequence[int]
     cosines: Column
@@ -248,8 +241,7 @@ class Compared(NamedTuple):
 
 
 def compare(passages: PassageVectors, query: Vectors, scale: CosineScale = CALIBRATED) -> Compared:
-    """Compare the memories of passages with a query's vector (dimensions,). The cosines are on the default model's
-    scale."""
+    """Compare memories with a query's vector (dimensions,). The cosines are on the default model's scale."""
     if not passages.numbers:
         return Compared([], np.zeros(0), np.zeros(0), np.zeros((0, len(query)), dtype=np.float32))
     cosines = (passages.vectors @ query).astype(np.float64)

@@ -1,8 +1,8 @@
 """The memories that a session should know for its task: all valid ones if they fit, or else the most important.
 
-Memories that apply to every task (conventions, decisions, preferences) are always included, those found by a search for
-the task first; others are selected by similarity. A context leaves out expired and replaced memories, and memories that
-were merged or summarised into another that the session may see; closed open ends are only named.
+Memories that apply to every task (conventions, decisions, preferences) are always included; others are selected by a
+search for the task. A context leaves out expired and replaced memories, and memories that were merged or summarised
+into another that the session may see; closed open ends are only named.
 """
 
 from __future__ import annotations
@@ -42,20 +42,19 @@ from remembrancer.protocol.reads import (
 )
 
 MAX_CONSIDERED: Final = 600
-"""The number of memories considered; more would never fit."""
+"""More memories would never fit."""
 MAX_SEARCH_RESULTS: Final = 40
 LOAD_BATCH: Final = 64
 SUBJECTS: Final = 24
 MIN_SUBJECT_MEMORIES: Final = 2
 CLOSED_NAMED_S: Final = 14 * 86_400.0
-"""A closed open end is named for this long after it was closed."""
+"""The time after its end for which an open end is named."""
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Gathering:
-    """A running request for a context. `embed` returns the task's vector; if it raises `EmbeddingUnavailable`, only
-    words are searched."""
+    """`embed` returns the task's vector, or raises `EmbeddingUnavailable`: then only words are searched."""
 
     request: GatherContext
     view: View
@@ -109,7 +108,7 @@ class Gathering:
         return {known[number][1]: at for number, at in self.view.reader.edited_among(list(known)).items()}
 
     def _with_doubts(self, memories: Sequence[RecalledMemory]) -> list[RecalledMemory]:
-        """Return the memories, marking also those that, according to Review, another of them may replace."""
+        """Mark the memories that, according to Review, another of them may replace."""
         known = {each.id: each for each in memories}
         for pair in pairs_in_review(self.view.reader, self.request.session_id):  # the most probable first
             older = known.get(pair.older.id)
@@ -120,8 +119,8 @@ class Gathering:
     def _first(
         self, order: Order, kinds: tuple[Kind, ...] = (), *, or_none: bool = False
     ) -> tuple[list[RecalledMemory], bool]:
-        """Return the first matching memories in an order, and whether these are all. With `or_none`, return no memories
-        if there are too many."""
+        """Return the first matching memories, and True if these are all. With `or_none`, return none if there are too
+        many."""
         filters = Filters(self.request.session_id, kinds=kinds)
         room = self.request.tokens * CHARACTERS_A_TOKEN  # more than this is not read
         found: list[RecalledMemory] = []
@@ -145,7 +144,7 @@ class Gathering:
         return self._once(each for each in found if self._is_wanted(each) and files.is_source(each.source.file))
 
     async def _found(self) -> list[RecalledMemory]:
-        """Return the memories found by a search for the task and the open files, best first."""
+        """Search for the task and the open files. Returns the best first."""
         words = self.files.query(self.request.task)
         if not words:
             return []
@@ -163,7 +162,7 @@ class Gathering:
         return await self._in_thread(lambda: self._once(each for each in answer.memories if self._is_wanted(each)))
 
     def _subjects(self) -> tuple[tuple[str, int], ...]:
-        """If requested, return the subjects with the most memories, from tags and entities, each with its count."""
+        """Return the tags and entities with the most memories, with their counts."""
         if not self.request.with_subjects:
             return ()
         uses: Counter[str] = Counter()
@@ -187,8 +186,7 @@ class Gathering:
         return is_asked_for and not is_over and not memory.superseded_by
 
     def _once(self, memories: Iterable[RecalledMemory]) -> list[RecalledMemory]:
-        """Remove repeated ids, repeated texts (except events), and memories merged into another that the session may
-        see."""
+        """Remove repeated ids and texts (except events), and memories merged into another that the session may see."""
         found = list({each.id: each for each in memories}.values())
         promoted = [each.id for each in found if each.status == "promoted"]
         if promoted:
@@ -223,13 +221,12 @@ class Gathering:
 
 
 MAX_FILES: Final = 20
-"""The number of files considered, in the given order."""
 SEARCHED_FILES: Final = 8
 """The number of files whose names are included in the search."""
 
 
 class OpenFiles:
-    """Files, given by the parts of their paths, with the file name last. The paths may use any system's separators."""
+    """The first `MAX_FILES` of some files. Their paths may use any system's separators."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         parts = dict.fromkeys(PureWindowsPath(path.strip()).parts for path in paths[:MAX_FILES])
@@ -239,12 +236,11 @@ class OpenFiles:
         return tuple(dict.fromkeys(path[-1] for path in self.parts))
 
     def query(self, task: str) -> str:
-        """Return the query of a context: the names of the first files without suffixes, and the task."""
+        """Return the names of the first files, without suffixes, and the task."""
         stems = [name.partition(".")[0] or name for name in self.names()[:SEARCHED_FILES]]
         return " ".join(part for part in (*stems, task) if part)
 
     def is_source(self, file: str | None) -> bool:
-        """True if a memory's source is one of the files: one path is the end of the other, such as `auth/service.py`
-        and `/home/me/src/auth/service.py`."""
+        """True if one path is the end of the other, such as `auth/service.py` and `/home/me/src/auth/service.py`."""
         parts = PureWindowsPath((file or "").strip()).parts
         return bool(parts) and any(path[-len(parts) :] == parts or parts[-len(path) :] == path for path in self.parts)

@@ -21,7 +21,7 @@ from remembrancer.protocol.reads import Recalled, RecalledMemory, Scores, Strate
 SPARE: Final = 10
 """The number of additional memories loaded, since some are removed as duplicates."""
 MOST_LOADED: Final = 300
-"""The number of loaded memories at which the search for the ends of replacement chains stops."""
+"""When so many memories are loaded, chains of replacements are not followed further."""
 SAME_COSINE: Final = 0.90
 """The cosine above which memories of different scopes are duplicates, if their words agree."""
 NEAR_COSINE: Final = 0.95
@@ -29,21 +29,20 @@ NEAR_COSINE: Final = 0.95
 STRONGER: Final = 2.0
 """The factor by which the memory in the narrower scope must be stronger to represent both."""
 UNRANKED: Final = Scores(0.0, 0.0)
-"""The scores of a memory that was not found, but is shown because it probably replaces a result."""
+"""The scores of a memory that is shown only because it probably replaces a result."""
 COMPARED_CHARACTERS: Final = 2000
-"""The maximum length of a text that may duplicate a different one: a longer text says more than one thing."""
+"""A longer text says more than one thing, so it only duplicates the identical text."""
 CLOSE: Final = 0.5
 """A later memory that probably replaces an earlier one precedes it if its score is at least this share of the earlier
-one's; otherwise the question is about something that only the earlier one covers. The score that a later memory loses
-by being probably replaced itself is added back first, so that the last memory of a chain is shown first."""
+one's; otherwise the question is about something that only the earlier one covers."""
 
 Scored = Sequence[tuple[Ref, Scores]]
 """Candidates, best first."""
 
 
 class Ranking(NamedTuple):
-    """Candidates, best first. The first `answering` may be in the answer; the next `below` are included only if a
-    request asks for omitted memories. `vectors` are the means of the candidates' passages, if known."""
+    """The first `answering` candidates may be in the answer; the next `below` are there only if a request asks for
+    omitted memories. `vectors` are the means of the candidates' passages, if known."""
 
     scored: Scored
     strategy: Strategy
@@ -54,8 +53,8 @@ class Ranking(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A memory in an answer. `vector` is the mean of its passages, of unit length; None if it has no passages. See
-    `RecalledMemory` for `found_in` and `stands_for`."""
+    """A memory in an answer. `vector` is the mean of its passages, of unit length. See `RecalledMemory` for `found_in`
+    and `stands_for`."""
 
     ref: Ref
     record: MemoryRecord
@@ -69,8 +68,8 @@ class Entry:
 
 
 def show(search: Search, ranking: Ranking) -> Recalled:
-    """Return the answer for a ranking. Memories that were valid at a time named in the question are not ranked behind
-    their replacements."""
+    """If the question names a time, memories are not ranked behind their replacements, which may not have been valid
+    then."""
     question, request = search.question, search.question.request
     ranked, limit, of_a_time = ranking.scored[: ranking.answering], request.limit, bool(question.windows)
     loaded: list[Entry] = []
@@ -84,10 +83,10 @@ def show(search: Search, ranking: Ranking) -> Recalled:
         while more and not of_a_time and len(loaded) < MOST_LOADED:  # to the end of each chain of replacements
             more = _loaded(search, ranking, _replacing(search.view, loaded, ranked))
             loaded += more
-        kept = each_once(loaded)
+        kept = deduplicate(loaded)
     left_out = len({ref for ref, _ in ranked[:taken]} | {entry.ref for entry in loaded}) - len(kept)
     found, shown = {ref for ref, _ in ranked}, {entry.record.id for entry in kept}
-    ordered = kept if of_a_time else replaced_last(kept)
+    ordered = kept if of_a_time else demote_replaced(kept)
     entries = [each for each in ordered if each.ref in found or shown.isdisjoint(each.record.superseded_by)][:limit]
     memories = tuple(
         RecalledMemory(
@@ -113,7 +112,7 @@ def show(search: Search, ranking: Ranking) -> Recalled:
 
 
 def _left_out(search: Search, ranking: Ranking, shown: Collection[Ref]) -> tuple[RecalledMemory, ...]:
-    """Return the best candidates that are not shown, and the memory that the request asks about, if requested."""
+    """Return the best candidates that are not shown, and the memory that the request is about, if requested."""
     view, request = search.view, search.question.request
     if not request.left_out:
         return ()
@@ -125,17 +124,16 @@ def _left_out(search: Search, ranking: Ranking, shown: Collection[Ref]) -> tuple
 
 
 def _ids_in(entries: Sequence[Entry]) -> set[str]:
-    """Return all ids of memories in an answer's entries."""
     fields = "near_duplicates", "derived_from", "superseded_by", "possibly_superseded_by"
     memories = [each for each in entries if is_memory(each.ref)]
     linked = {memory_id for each in memories for name in fields for memory_id in getattr(each.record, name)}
     return linked | {memory_id for each in memories for memory_id in (each.record.id, *each.stands_for)}
 
 
-def replaced_last(entries: Sequence[Entry]) -> list[Entry]:
-    """Move each superseded entry right behind the entries that supersede it. The same applies to probable successors
-    that score well enough (`CLOSE`); other probable successors are moved right behind the entry. The successor gets the
-    scores of the entry that it replaces, if they are better: it is the valid answer to the same questions."""
+def demote_replaced(entries: Sequence[Entry]) -> list[Entry]:
+    """Move each entry right behind the entries that supersede it, and those that probably do and score well enough
+    (`CLOSE`); others that probably supersede it come right behind it. An entry inherits the better scores of the entry
+    that it replaces: it is the valid answer to the same questions."""
     known = {entry.record.id: entry for entry in entries}
     inherited = {newer: old.scores for old in reversed(entries) for newer in old.record.superseded_by}
     ordered: list[Entry] = []
@@ -150,6 +148,7 @@ def replaced_last(entries: Sequence[Entry]) -> list[Entry]:
         for newer in (*entry.record.superseded_by, *entry.record.possibly_superseded_by):
             if (later := known.get(newer)) is None:
                 continue
+            # Without the loss for being replaced itself, so that the last memory of a chain is shown first.
             own = later.scores.final - later.scores.shares.get("outdated", 0.0)
             if newer in entry.record.superseded_by or own >= CLOSE * entry.scores.final:
                 place(later, scores)
@@ -165,9 +164,9 @@ def replaced_last(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def _replacing(view: View, loaded: Sequence[Entry], ranked: Scored) -> Scored:
-    """Return the missing memories that replace these according to links, each with its own scores, or with those of the
-    replaced memory if it was not a candidate (`UNRANKED` if it only probably replaces that memory). Also return
-    summaries of two or more of them, with the best of their scores."""
+    """Return the missing memories that replace the loaded ones. One that was not a candidate gets the scores of the
+    memory that it replaces, or `UNRANKED` if it only probably replaces it. Also return summaries of two or more loaded
+    memories, with the best of their scores."""
     known = {entry.ref: entry for entry in loaded}
     behind = [ref for ref, entry in known.items() if entry.record.status == "consolidated" and entry.is_current]
     found: dict[Ref, Scores] = {}
@@ -191,7 +190,6 @@ def _replacing(view: View, loaded: Sequence[Entry], ranked: Scored) -> Scored:
 
 
 def _loaded(search: Search, ranking: Ranking, page: Scored) -> list[Entry]:
-    """Load the memories of ranked candidates, except those that are gone."""
     question, refs = search.question, [ref for ref, _ in page]
     records = search.view.load(refs, question.filters, question.request.replaced_from) if refs else {}
     return [
@@ -209,18 +207,14 @@ def _loaded(search: Search, ranking: Ranking, page: Scored) -> list[Entry]:
     ]
 
 
-def each_once(entries: Sequence[Entry]) -> list[Entry]:
-    """Sort the entries by final score, without duplicates. Pure.
-
-    One of several duplicates represents them all, with the scores of the first; ties go to the most recently updated.
-    Within one scope the first is kept; for several scopes see `_is_kept`. A summary replaces its sources if two or more
-    are found. Otherwise a derived memory is left out if one of its sources comes before it, since the source fits the
-    question better (unless the memory represents others).
-    """
+def deduplicate(entries: Sequence[Entry]) -> list[Entry]:
+    """Sort the entries by final score, and let one of several duplicates (see `_is_kept`) represent them all, with the
+    best scores. A summary replaces its sources if two or more are found. Otherwise a derived memory is left out if one
+    of its sources comes before it, since the source fits the question better."""
     ordered = _summed_up(sorted(entries, key=lambda entry: (-entry.scores.final, -entry.record.updated_at)))
     cosines = _cosines(ordered)
     groups: dict[int, list[int]] = {}
-    """The kept positions, each with the positions of all entries that it represents, the lowest being their rank."""
+    """The kept positions, each with the positions of all entries that it represents."""
     for place, entry in enumerate(ordered):
         rivals = [each for each in groups if _say_the_same(ordered[each], entry, cosines[each][place])]
         rivals.sort(key=lambda each: min(groups[each]))
@@ -242,8 +236,8 @@ def each_once(entries: Sequence[Entry]) -> list[Entry]:
 
 def _summed_up(ordered: Sequence[Entry]) -> list[Entry]:
     """Replace several sources of a summary with the summary, at the rank of the first one. A summary with a source that
-    is probably replaced does not replace its sources. If all sources of such a summary are present, it is left out, and
-    the first source gets its scores if they are better."""
+    is probably replaced is left out instead if all its sources are present; the first of these inherits its better
+    scores."""
     hidden = {each.record.id: each for each in ordered if each.record.status == "consolidated" and each.is_current}
     left: set[str] = set()
     best: dict[str, Scores] = {}
@@ -268,7 +262,7 @@ def _summed_up(ordered: Sequence[Entry]) -> list[Entry]:
 
 
 def _standing_for(ordered: Sequence[Entry], place: int, members: Sequence[int]) -> Entry:
-    """Return the kept entry of a group, with the data and tags of the others merged in."""
+    """Return the kept entry of a group, with the tags, scopes and ids of the others."""
     entry = ordered[place]
     group = [entry, *(ordered[each] for each in sorted(members) if each != place)]
     scopes = {each.record.scope for each in group}
@@ -283,9 +277,9 @@ def _standing_for(ordered: Sequence[Entry], place: int, members: Sequence[int]) 
 
 
 def _is_kept(earlier: Entry, later: Entry) -> bool:
-    """True if the earlier of two duplicates is kept. Between an open end and a fact, the open end is kept. Within one
-    scope, the earlier duplicate is always kept. Between two scopes, the entry of the broader one is kept, unless the
-    other is more than twice as strong or, if both are records of one memory, was updated later."""
+    """True if the earlier of two duplicates is kept. An open end is kept rather than a fact. Within one scope, the
+    earlier duplicate is kept. Between two scopes, the entry of the broader one is kept, unless the other is more than
+    twice as strong or, if both are records of one memory, was updated later."""
     one, other = earlier.record, later.record
     if one.is_open != other.is_open:
         return one.is_open
@@ -301,16 +295,15 @@ def _is_kept(earlier: Entry, later: Entry) -> bool:
 
 
 def _cosines(entries: Sequence[Entry]) -> list[list[float]]:
-    """Return the cosines between entries (0 if vectors are missing)."""
+    """A missing vector has the cosine 0 with all others."""
     nowhere = np.zeros(next((len(each.vector) for each in entries if each.vector is not None), 0))
     matrix = np.array([nowhere if each.vector is None else each.vector for each in entries])
     return (matrix @ matrix.T).tolist() if entries else []
 
 
 def _say_the_same(one: Entry, other: Entry, cosine: float) -> bool:
-    """True for records of one memory, and for texts with the same words. Vectors alone do not distinguish "the
-    threshold is 5" from "the threshold is 7": they select the texts to compare, and the words decide. Entries that are
-    not current only match by id."""
+    """True for records of one memory, and for texts with the same words. Vectors only select the texts to compare: they
+    do not distinguish "the threshold is 5" from "the threshold is 7"."""
     a, b = one.record, other.record
     if a.id == b.id:
         return True
@@ -318,8 +311,11 @@ def _say_the_same(one: Entry, other: Entry, cosine: float) -> bool:
     is_near = cosine > (NEAR_COSINE if in_one_scope else SAME_COSINE)
     if not (is_near or in_one_scope) or not (one.is_current and other.is_current):
         return False
-    if in_one_scope and not _are_of_one_thing(a, b):
-        return False
+    if in_one_scope:
+        if a.id in b.derived_from or b.id in a.derived_from:
+            return False  # `deduplicate` decides about them
+        if "episodic" in (a.type, b.type) and abs(a.happened_at - b.happened_at) >= SAME_EVENT_S:
+            return False
     if max(len(a.content), len(b.content)) > COMPARED_CHARACTERS:
         return a.content == b.content
     if is_near:
@@ -327,14 +323,5 @@ def _say_the_same(one: Entry, other: Entry, cosine: float) -> bool:
     return normalised(a.content) == normalised(b.content)
 
 
-def _are_of_one_thing(one: MemoryRecord, other: MemoryRecord) -> bool:
-    """True if two memories of one scope are neither different events nor derived from each other (that case is decided
-    elsewhere)."""
-    if one.id in other.derived_from or other.id in one.derived_from:
-        return False
-    return "episodic" not in (one.type, other.type) or abs(one.happened_at - other.happened_at) < SAME_EVENT_S
-
-
 def as_recalled(record: MemoryRecord, scores: Scores, now: float | None = None) -> RecalledMemory:
-    """Return a record as shown in an answer, with its strength at `now`, if given."""
     return RecalledMemory(**record.listed(), scores=scores, strength=None if now is None else strength_of(record, now))

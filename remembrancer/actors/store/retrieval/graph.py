@@ -1,9 +1,8 @@
 """The graph of the memories that a session sees, as stored in the database, and its PageRank.
 
 A node is an entity in all spaces and spellings: the key of a name, and a type. An edge is stated by memories; it is
-stale if all of them are forgotten. Stale edges are followed like others, and ranked last. In the database, edges are
-rows of `memory_entities`: `subject` --`edge`--> `entity`, stated by `memory`. Queries are a few index scans, bounded so
-that hubs do not make them long.
+stale if all of them are forgotten. In the database, edges are rows of `memory_entities`: `subject` --`edge`-->
+`entity`, stated by `memory`. Queries are bounded, so that hubs do not make them long.
 """
 
 import math
@@ -23,23 +22,18 @@ from remembrancer.protocol.runs import Topic
 from remembrancer.protocol.writes import DESCRIBED_AS, MENTIONED_WITH
 
 MAX_ROWS, MIN_ROWS = 1000, 50
-"""The maximum number of rows of `memory_entities` read for all entities of a step, and the minimum for each entity.
-Hubs are read only in part."""
+"""The maximum number of rows of `memory_entities` read for all entities of a step, and the minimum for each entity."""
 MAX_EDGES: Final = 200
-"""The number of edges in one answer, best supported first."""
 MAX_FACTS: Final = 1000
-"""The number of memories in one answer about the sources of edges."""
 PAGERANK_SEEDS: Final = 20
 MAX_COUNTED: Final = 1000
 """The limit on counting each kind of edge of a memory at which a walk starts."""
 MIN_SHARE: Final = 0.03
-"""The minimum share of the walk that counts. Smaller shares come from names in many memories, such as those of
-speakers."""
+"""Smaller shares of the walk come from names in many memories, such as those of speakers."""
 MIN_RECEIVED: Final = 1e-9
 """Anything smaller is rounding error."""
 IS_APART: Final = "a.number = {}.memory AND (a.forgotten_at IS NOT NULL OR a.scope = 'session')"
-"""A memory not in this index is unforgotten and visible to all users of the space, so a short lookup suffices for
-most."""
+"""Most memories are not in this index: they are unforgotten and visible to all users of the space."""
 IS_SHOWN: Final = f"""NOT EXISTS (SELECT 1 FROM {APART} WHERE {IS_APART.format("s")}
                       AND NOT {shown_to("a")})"""  # noqa: S608 - fixed clauses
 IS_VISIBLE: Final = f"EXISTS (SELECT 1 FROM memory_entities AS s WHERE s.entity = e.number AND {IS_SHOWN})"  # noqa: S608 - fixed clauses
@@ -50,21 +44,21 @@ IS_OVER: Final = (
 IS_SEEN: Final = f"""NOT EXISTS (SELECT 1 FROM {APART} WHERE {IS_APART}
                    AND (a.forgotten_at IS NOT NULL OR NOT {shown_to("a")}))"""  # noqa: S608 - fixed clauses
 ALIKE: Final = "('similar_to', 'derived_from', 'supersedes', 'contradicts')"
-"""Links between memories about the same thing. Queries find these by their words, so the links are not followed."""
+"""Links between memories about the same thing. They are not followed, since a search finds these memories anyway."""
 _WAYS: Final = ("outgoing", "subject", "entity DESC, memory DESC"), ("incoming", "entity", "memory DESC")
-"""The directions of edges, each with the end where the nodes are, and the order in which rows are read."""
+"""The directions of edges, each with the column of the nodes, and the order in which rows are read."""
 _ENTITIES: Final = "SELECT e.number, e.name, e.key, e.type FROM entities AS e"
 
 
 class Node(NamedTuple):
-    """An entity in all its spellings. `key` is its `name_key`, `type` is in lower case."""
+    """An entity in all its spellings. `key` is a `name_key`, `type` is in lower case."""
 
     key: str
     type: str
 
 
 class Edge(NamedTuple):
-    """`subject` --`relationship`--> `target`. The relationship is also a `name_key`."""
+    """`subject` --`relationship`--> `target`. The relationship is a `name_key`."""
 
     subject: Node
     relationship: str
@@ -72,8 +66,7 @@ class Edge(NamedTuple):
 
 
 class Expansion(NamedTuple):
-    """The edges of some nodes, each with the number of memories that state it and are neither forgotten nor expired.
-    `cut` is true if not all edges were read."""
+    """Edges, each with the number of valid memories that state it. `cut`: not all edges were read."""
 
     edges: Mapping[Edge, int]
     cut: bool = False
@@ -84,7 +77,7 @@ def _counted(*edges: str) -> str:
 
 
 def _around() -> str:
-    """Build the statement of `look`."""
+    """Build the statement of `neighbourhood`."""
     links = [f"memory_links WHERE {end} = m.number AND relation NOT IN {ALIKE}" for end in ("source", "target")]
     ends = "memory_entities WHERE entity = e.number", "memory_entities WHERE subject = e.number"
     seen = IS_SEEN.replace("?", ":session")
@@ -126,8 +119,7 @@ _AROUND: Final = _around()
 
 
 class Summary(NamedTuple):
-    """An overview of a graph: numbers of entities and relationships by type, the number of edges of the best connected
-    nodes, and the latest communities of entities."""
+    """An overview of a graph. `degrees` are the numbers of edges of the best connected nodes."""
 
     entity_types: Counter[str]
     relationship_types: Counter[str]
@@ -136,8 +128,7 @@ class Summary(NamedTuple):
 
 
 class Graph:
-    """The graph of some spaces as one session sees it at the time `now`. Caches the entities of each node for the
-    duration of one request."""
+    """The graph of some spaces as one session sees it at the time `now`, for one request."""
 
     def __init__(self, spaces: Spaces, session_id: str, now: float = 0.0) -> None:
         self._spaces = spaces
@@ -148,22 +139,16 @@ class Graph:
         self._numbers: defaultdict[Node, list[int]] = defaultdict(list)
         self._looked_up: set[str] = set()
         """The keys whose spellings are all known."""
-        self._names: dict[Node, str] = {}
-        self._relationships: dict[str, str] = {}
-
-    def name(self, node: Node) -> str:
-        """Return a node's name, in the first spelling seen."""
-        return self._names[node]
-
-    def relationship(self, key: str) -> str:
-        """Return a relationship in a spelling of its edges."""
-        return self._relationships[key]
+        self.names: dict[Node, str] = {}
+        """The nodes' names, each in one of its spellings."""
+        self.relationships: dict[str, str] = {}
+        """The relationships of edges by key, each in one of its spellings."""
 
     # Nodes.
 
-    def keyed(self, keys: Collection[str], spelled: str = "") -> list[Node]:
-        """Return the nodes with these keys that the session may see, in the order of the keys. If one of a node's
-        entities is `spelled` this way, the node gets this name."""
+    def nodes_with(self, keys: Collection[str], spelled: str = "") -> list[Node]:
+        """Return the nodes that the session may see. If one of a node's entities is `spelled` this way, the node gets
+        this name."""
         self._looked_up.update(keys)
         rows = self._read(
             f"""{_ENTITIES} WHERE e.space = @SPACE AND e.key IN {AMONG} AND {IS_VISIBLE}
@@ -188,27 +173,26 @@ class Graph:
         return self._meet(rows)
 
     def _meet(self, rows: Iterable[Any]) -> list[Node]:
-        """Record the nodes of entities, and return each node once."""
+        """Record the nodes of these entities."""
         found: dict[Node, None] = {}
         for number, name, key, kind in rows:
             node = self._nodes.get(number)
             if node is None:
                 node = self._nodes[number] = Node(key, kind.lower())
                 self._numbers[node].append(number)
-                self._names.setdefault(node, name)
+                self.names.setdefault(node, name)
             found[node] = None
         return list(found)
 
     def _meet_numbers(self, numbers: Iterable[int]) -> None:
-        """Record the nodes of entities that a visible memory names."""
+        """Record the nodes of these entities, which a visible memory must name."""
         if new := set(numbers) - self._nodes.keys():
             in_order = "ORDER BY e.space, e.key, e.number"
             self._meet(self._read(f"{_ENTITIES} WHERE e.number IN {AMONG} {in_order}", (json_list(new),)))
 
     def _numbers_of(self, nodes: Collection[Node]) -> list[int]:
-        """Return the entities of these nodes in all spellings."""
         if missing := {node.key for node in nodes} - self._looked_up:
-            self.keyed(sorted(missing))
+            self.nodes_with(sorted(missing))
         return [number for node in nodes for number in self._numbers.get(node, ())]
 
     # Edges.
@@ -216,8 +200,7 @@ class Graph:
     def edges(
         self, nodes: Sequence[Node], *, direction: Direction = "both", relationship: str | None = None
     ) -> Expansion:
-        """Return the edges of these nodes (only of relationships with this key, if given): the best supported ones in
-        each direction. Incomplete if there are very many."""
+        """Return the best supported edges of these nodes in each direction. `relationship` is a `name_key`."""
         numbers = self._numbers_of(nodes)
         most, cut = _share(len(numbers)), False
         live: dict[tuple[int, str, int], int] = {}  # of subject, relationship in one spelling, and target
@@ -248,14 +231,13 @@ class Graph:
 
     def _edge(self, subject: int, relationship: str, target: int) -> Edge:
         key = name_key(relationship)
-        self._relationships.setdefault(key, relationship)
+        self.relationships.setdefault(key, relationship)
         return Edge(self._nodes[subject], key, self._nodes[target])
 
     # Memories of nodes and edges.
 
     def facts(self, edges: Collection[Edge]) -> dict[Edge, list[Fact]]:
-        """Return the unforgotten memories that state each of these edges (mentioning both ends is not enough): valid
-        ones first, then newest first. Incomplete if there are very many."""
+        """Return up to `MAX_FACTS` unforgotten memories that state these edges: valid ones first, then newest first."""
         pairs = {
             (subject, target)
             for edge in edges
@@ -280,7 +262,7 @@ class Graph:
         return found
 
     def descriptions(self, nodes: Collection[Node]) -> dict[Node, tuple[str, str]]:
-        """Return the id and content of the newest unforgotten memory that describes each of these nodes."""
+        """Return the id and content of the newest valid memory that describes each node."""
         rows = self._read(
             f"""SELECT s.entity, m.id, m.content
                 FROM memory_entities AS s CROSS JOIN memories AS m ON m.number = s.memory
@@ -305,9 +287,8 @@ class Graph:
     def memories(
         self, nodes: Collection[Node], filters: Filters, limit: int, relationship: str | None = None
     ) -> dict[int, RankingFacts]:
-        """Return the `limit` most important and the `limit` latest memories that pass the filters and name these nodes;
-        with a `relationship` (a `name_key`), only those that use it to name them. Only the newest memories of a hub are
-        read."""
+        """Return the `limit` most important and the `limit` latest memories that name these nodes, with this
+        `relationship` (a `name_key`) if given. Only the newest memories of a hub are read."""
         numbers = self._numbers_of(nodes)
         condition, allowed = condition_of(filters)
         facts: dict[int, RankingFacts] = {}
@@ -326,8 +307,7 @@ class Graph:
         return {ref: facts[ref] for ref in (*important[:limit], *latest[:limit])}
 
     def nodes_named_by(self, memories: Iterable[int], among: Container[Node]) -> dict[int, set[Node]]:
-        """For each memory that names any of some nodes, return the nodes that it names. The session must be allowed to
-        see all of the memories."""
+        """Return the nodes that each memory names. The session must be allowed to see all of the memories."""
         links = self._read(
             f"SELECT DISTINCT memory, entity FROM memory_entities WHERE memory IN {AMONG}",  # noqa: S608 - fixed
             (json_list(memory for memory in memories if is_memory(memory)),),
@@ -340,14 +320,12 @@ class Graph:
                 named[memory].add(node)
         return named
 
-    def look(self, nodes: Mapping[int | str, int]) -> Around[int | str]:
-        """Return the neighbourhood of memories, and of entities by key, for `personal_pagerank`: for each, the number
-        of its edges, and its neighbours if the number does not exceed its limit.
+    def neighbourhood(self, nodes: Mapping[int | str, int]) -> Around[int | str]:
+        """Return the degrees of memories (by number) and entities (by key), and the neighbours of those within their
+        limit. Hidden edges count, but hidden and forgotten neighbours are left out.
 
-        A memory (its number) is adjacent to the entities that it names and to linked memories; an entity also to the
-        entities that a memory relates it to. Hidden and forgotten neighbours are left out, as are links between
-        memories about the same thing (`ALIKE`), but hidden edges count. Each kind of edge is counted up to the largest
-        limit, plus one.
+        A memory is adjacent to the entities that it names and to linked memories (but see `ALIKE`); an entity also to
+        the entities that a memory relates it to. Each kind of edge is counted up to the largest limit, plus one.
         """
         degrees: dict[int | str, int] = {}
         near: defaultdict[int | str, dict[int | str, None]] = defaultdict(dict)
@@ -367,13 +345,12 @@ class Graph:
     def page_ranks(self, relevance: Mapping[int, float]) -> dict[int, float]:
         """Return the PageRank of the memories around the best candidates, in [0, 1]; empty if no candidate has an edge.
 
-        The walk starts at the most relevant memories with edges, weighted by relevance. A memory's rank is the share
-        that it receives from others, divided by the largest share of any except the best seed: its own seed only
-        repeats its relevance, and the flow between the best seed and its entities adds no information. Ranks decrease
-        if the best seed is less relevant than the best candidate, and if more memories share the connecting entities.
+        A memory's rank is the share that it receives from others, divided by the largest share of any except the best
+        seed: its own seed only repeats its relevance, and the flow between the best seed and its entities adds no
+        information. Ranks decrease if the best seed is less relevant than the best candidate.
         """
         first = sorted(filter(is_memory, relevance), key=lambda key: (-relevance[key], key))[:PAGERANK_SEEDS]
-        around = self.look(dict.fromkeys(first, MAX_COUNTED))
+        around = self.neighbourhood(dict.fromkeys(first, MAX_COUNTED))
         # A memory that names everything says little about each entity.
         seeds: dict[int | str, float] = {
             key: relevance[key] ** 2 / math.sqrt(degree)
@@ -384,7 +361,7 @@ class Graph:
             return {}
         best = next(iter(seeds))
         own = (1.0 - DAMPING) / sum(seeds.values())
-        ranks = personal_pagerank(seeds, self.look, known=around)
+        ranks = personal_pagerank(seeds, self.neighbourhood, known=around)
         received = {
             node: got
             for node, rank in ranks.items()
@@ -395,8 +372,8 @@ class Graph:
         return {node: trust * min(1.0, got / max(most, MIN_SHARE)) for node, got in received.items()} if most else {}
 
     def summary(self, spaces: Sequence[int], relationship: str | None, limit: int) -> Summary:
-        """Summarise the graph of some spaces (of relationships with this key, or of all), with its `limit` best
-        connected entities."""
+        """Summarise the graph of some spaces, with its `limit` best connected entities. `relationship` is a
+        `name_key`."""
         read = Spaces(self._spaces.file, spaces).read
         rows = read(
             f"""WITH seen AS MATERIALIZED (
@@ -418,7 +395,7 @@ class Graph:
         found = Summary(Counter(), Counter(), Counter(), read_topics(read))
         for sort, name, count in rows:
             if sort == "relationship":
-                found.relationship_types[self._relationships.setdefault(name_key(name), name)] += count
+                found.relationship_types[self.relationships.setdefault(name_key(name), name)] += count
             elif sort == "entity":
                 found.entity_types[name.lower()] += count
             else:
@@ -427,5 +404,5 @@ class Graph:
 
 
 def _share(entities: int) -> int:
-    """Return the number of rows to read per entity, for this many entities."""
+    """Return the number of rows to read per entity."""
     return max(MIN_ROWS, MAX_ROWS // max(1, entities))

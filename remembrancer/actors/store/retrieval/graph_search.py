@@ -27,14 +27,13 @@ HOPS: Final = 2
 WIDEST: Final = 50
 """The number of entities at each level, best connected first, from which a walk continues."""
 CONNECTED: Final = 100
-"""The number of connected memories examined: the most important and the latest of the nearest."""
+"""The number of connected memories examined."""
 LONE_WORTH: Final = 0.8
 """The worth of a memory with a single nearest entity, as a fraction of its worth with many."""
 
 
 class Reached(NamedTuple):
-    """A node reached by a walk: its hops, and the number of memories that connect it to nearer nodes (0: all are
-    forgotten)."""
+    """A node reached by a walk. `weight` is the number of unforgotten memories that connect it to nearer nodes."""
 
     distance: int
     weight: int = 0
@@ -42,8 +41,8 @@ class Reached(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """The result of a walk. `reached` is ordered by distance, then by connections. `edges` are the edges of all nodes
-    nearer than the walk's depth, each with the number of memories that state it. `cut` means that it was incomplete."""
+    """`reached` is ordered by distance, then by connections. `edges` are those of all nodes nearer than the walk's
+    depth, each with the number of memories that state it. `cut`: the walk was incomplete."""
 
     reached: dict[Node, Reached]
     edges: dict[Edge, int]
@@ -51,8 +50,8 @@ class Walk:
 
 
 def walk(starts: Iterable[Node], expand: Callable[[Sequence[Node]], Expansion], depth: int, widest: int) -> Walk:
-    """Walk breadth first from `starts` for `depth` hops; it continues from the best connected nodes of each level, at
-    most `widest`. Edges between spellings of one name are dropped."""
+    """Walk breadth first from `starts` for `depth` hops, continuing from the `widest` best connected nodes of each
+    level. Edges between spellings of one name are dropped."""
     reached = {start: Reached(0) for start in starts}
     edges: dict[Edge, int] = {}
     frontier, cut = list(reached), False
@@ -75,9 +74,8 @@ def walk(starts: Iterable[Node], expand: Callable[[Sequence[Node]], Expansion], 
 
 
 def connection(entities: Iterable[Reached]) -> float:
-    """Return the worth of a memory, in [0, 1], based on the distance of its nearest entity and the number of equally
-    near entities. A requested entity is worth 1, and others less with each hop. Up to three hops, a memory with a
-    nearer entity is never worth less than a memory with farther entities."""
+    """Return the worth of a memory, in [0, 1], by the distance of its nearest entity and the number of equally near
+    ones. Up to three hops, a memory with a nearer entity is never worth less than one with farther entities."""
     distances = [each.distance for each in entities]
     if not distances:
         return 0.0
@@ -88,9 +86,8 @@ def connection(entities: Iterable[Reached]) -> float:
 def connections(
     graph: Graph, query: str, filters: Filters, matching: Mapping[Ref, RankingFacts]
 ) -> dict[Ref, tuple[RankingFacts, float]] | None:
-    """Return the memories that pass the filters and are connected with the entities in the query, with their ranking
-    facts and their nearness in (0, 1]. Returns None if the query names no entity. `matching` are memories from another
-    search that pass the filters; the connected memories among them are included."""
+    """Return the memories connected with the entities in the query, with their ranking facts and their nearness in
+    (0, 1]; None if the query names no entity. `matching` are memories found otherwise, to be included if connected."""
     starts = named_in(graph, query)
     if not starts:
         return None
@@ -107,8 +104,8 @@ def near_memories(
     enough: int,
     relationship: str | None = None,
 ) -> dict[Ref, RankingFacts]:
-    """Return memories that name the reached entities (ordered by distance): of each level, the most important and the
-    latest, beginning with the nearest level and continuing until there are `enough` in total."""
+    """Return memories that name the reached entities, which must be ordered by distance: level by level, the most
+    important and the latest, until there are `enough`."""
     found: dict[Ref, RankingFacts] = {}
     for _, level in groupby(islice(reached, WIDEST * HOPS), key=lambda node: reached[node].distance):
         found |= graph.memories(list(level), filters, enough, relationship)
@@ -124,27 +121,25 @@ FACTS: Final = 10
 COUNTED: Final = 20
 """The number of entities beyond the limit whose memories are counted to choose the entities shown."""
 TYPES: Final = 50
-"""The number of types of relationships (and of entities) counted in an answer, most frequent first."""
+"""The number of types of relationships (and of entities) in an answer, most frequent first."""
 TOPICS: Final = 10
-"""The number of communities in an overview."""
 
 
 def search_graph(request: SearchGraph, view: View, now: float) -> GraphFound:
-    """Return the answer. For an unknown entity, suggest names that share its words."""
     graph = Graph(view.reader.spaces, request.session_id, now)
     wanted = None if request.relationship_type is None else name_key(request.relationship_type)
     expand = partial(graph.edges, direction=request.direction, relationship=wanted)
     if request.entity is None:
         return _overview(request, graph, view, expand, wanted)
     kind = None if request.entity_type is None else request.entity_type.lower()
-    named = graph.keyed([name_key(request.entity)], request.entity)
+    named = graph.nodes_with([name_key(request.entity)], request.entity)
     nodes = [node for node in named if kind in (None, node.type)][:MAX_STARTS]
     if not nodes:
         return GraphFound((), suggestions=suggest(graph, request.entity) if request.entity_type is None else ())
     # Entities beyond the limit, and anything farther, are left out of the answer.
     walked = walk(nodes, expand, request.depth, max(WIDEST, request.limit))
     if walked.cut:
-        text = "The graph is too dense here to be searched completely: only the best connected entities were followed."
+        text = "The graph has too many edges here: only the best connected entities were followed."
         view.notices.append(Notice("graph_cut", text))
     counts = graph.memory_counts(list(walked.reached)[: request.limit + COUNTED])
 
@@ -153,7 +148,7 @@ def search_graph(request: SearchGraph, view: View, now: float) -> GraphFound:
         return reached.distance, -counts[node], -reached.weight, node
 
     chosen = {node: walked.reached[node] for node in sorted(counts, key=rank)[: request.limit]}
-    types = Counter(graph.relationship(edge.relationship) for edge in walked.edges)
+    types = Counter(graph.relationships[edge.relationship] for edge in walked.edges)
     return GraphFound(
         entities=_entities(graph, walked, chosen, counts),
         memories=_memories(request, graph, view, chosen, now, wanted) if request.include_memories else (),
@@ -171,8 +166,8 @@ def _overview(
     expand: Callable[[Sequence[Node]], Expansion],
     wanted: str | None,
 ) -> GraphFound:
-    """Return the project's best connected entities with their relationships, and total counts, but no memories.
-    Statements about these entities in the user's memories are included; the user's other entities are not."""
+    """Return the project's best connected entities with their relationships, and total counts. The user's memories
+    count only if they are about these entities."""
     project = [records.space for records in view.records if not records.is_users]
     if not project:
         return GraphFound(())
@@ -195,7 +190,6 @@ def _overview(
 def _entities(
     graph: Graph, walked: Walk, chosen: Mapping[Node, Reached], counts: Mapping[Node, int]
 ) -> tuple[GraphEntity, ...]:
-    """Return the chosen entities, each with the walk's edges that begin or end at it."""
     relationships: dict[Node, list[GraphRelationship]] = {node: [] for node in chosen}
     shown = [edge for edge in walked.edges if edge.subject in chosen or edge.target in chosen]
     facts = graph.facts(dict.fromkeys(shown[: RELATIONSHIPS * len(chosen)]))
@@ -205,8 +199,8 @@ def _entities(
             if here in chosen and len(relationships[here]) < RELATIONSHIPS:
                 relationships[here].append(
                     GraphRelationship(
-                        type=graph.relationship(edge.relationship),
-                        target=graph.name(there),
+                        type=graph.relationships[edge.relationship],
+                        target=graph.names[there],
                         direction="outgoing" if here is edge.subject else "incoming",
                         memories=count,
                         stale=count == 0,
@@ -217,7 +211,7 @@ def _entities(
     nowhere = "", ""
     return tuple(
         GraphEntity(
-            name=graph.name(node),
+            name=graph.names[node],
             type=node.type,
             relationships=tuple(relationships[node]),
             memory_count=counts[node],
@@ -238,8 +232,8 @@ def _memories(
     now: float,
     wanted: str | None,
 ) -> tuple[RecalledMemory, ...]:
-    """Return the memories that name the chosen entities: nearest first, then by importance, recency and standing. With
-    `wanted`, only memories with this relationship to the entity."""
+    """Return the memories that name the chosen entities, with the relationship `wanted` if given: nearest first, then
+    by importance, recency and standing."""
     filters = Filters(request.session_id)
     ranked: list[tuple[int, float, Ref]] = []
     scores: dict[Ref, Scores] = {}
@@ -265,11 +259,11 @@ def _memories(
 
 
 MAX_WORDS: Final = 4
-"""The maximum number of words, separated by spaces, in a name in a text."""
+"""The maximum number of words in a name, separated by spaces."""
 MAX_PARTS: Final = 8
 """The maximum number of runs of letters and digits in a name: `src/app/main.py` is one word with four."""
 LONGEST_TEXT: Final = 100
-"""The number of parts read from a text; any later names are left to the other searches."""
+"""The number of parts read from a text."""
 
 _WORD: Final = re.compile(r"\S+")
 _PART: Final = re.compile(r"[^\W_]+")
@@ -277,12 +271,11 @@ _POSSESSIVE: Final = re.compile(r"['\u2019]s\b", re.IGNORECASE)
 
 
 Span = tuple[int, int]
-"""The place of a possible name in a text: the indices of its first part and of the part after its last."""
+"""A possible name in a text: the indices of its first part and of the part after its last."""
 
 
 def spans_of(text: str) -> dict[Span, str]:
-    """Return the `name_key` of every sequence of one to four words (between spaces), or of their parts, in a text.
-    Single stop words are left out."""
+    """Return the `name_key` of every sequence of one to four words of a text, or of their parts, except stop words."""
     normal = _POSSESSIVE.sub(" ", unicodedata.normalize("NFKC", text))
     words = enumerate(_WORD.finditer(normal))
     every = ((part.group().casefold(), place) for place, word in words for part in _PART.finditer(word.group()))
@@ -298,7 +291,7 @@ def spans_of(text: str) -> dict[Span, str]:
 
 
 def longest(spans: Mapping[Span, str], known: Container[str]) -> dict[Span, str]:
-    """Return the spans that are known keys, in text order. If two overlap, the longer one counts."""
+    """Return the known spans, in text order. Of two that overlap, the longer one counts."""
     taken: set[int] = set()
     chosen: dict[Span, str] = {}
     for begin, end in sorted(spans, key=lambda span: (span[0] - span[1], span)):
@@ -309,19 +302,16 @@ def longest(spans: Mapping[Span, str], known: Container[str]) -> dict[Span, str]
 
 
 MAX_STARTS: Final = 20
-"""The number of nodes at which a walk begins."""
 SUGGESTIONS: Final = 5
 
 
 def suggest(graph: Graph, name: str) -> tuple[str, ...]:
-    """Return known names that share words with this one, best first."""
     likely = graph.matching(phrases_of(name_words(name)), SUGGESTIONS)
-    return tuple(dict.fromkeys(graph.name(node) for node in likely))[:SUGGESTIONS]
+    return tuple(dict.fromkeys(graph.names[node] for node in likely))[:SUGGESTIONS]
 
 
 def named_in(graph: Graph, text: str) -> list[Node]:
-    """Return the nodes named in a text by sequences of its words."""
     spans = spans_of(text)
-    nodes = graph.keyed(list(dict.fromkeys(spans.values())))
+    nodes = graph.nodes_with(list(dict.fromkeys(spans.values())))
     keys = set(longest(spans, {node.key for node in nodes}).values())
     return [node for node in nodes if node.key in keys][:MAX_STARTS]

@@ -24,10 +24,10 @@ READ: Final = 16_384
 SHORTEST_STEM: Final = 4
 MAX_PHRASE_WORDS: Final = 16
 QUOTED_WEIGHT: Final = 3
-"""The weight of quoted phrases: enough to rank memories that contain them above all others."""
+"""The weight of quoted phrases: memories that contain them rank above all others."""
 MAX_QUOTED: Final = 5
 WORDS_OF_A_PHRASE: Final = range(3, 9)
-"""Questions with these numbers of words are also searched as a whole, since they may be copied from the memory."""
+"""A question with this number of words is also a phrase, since it may be copied from a memory."""
 
 _HASH: Final = re.compile(r"(?=.*[0-9])(?=.*[a-f])[0-9a-f]{7,39}")
 """A commit hash or similar, which may be abbreviated."""
@@ -41,13 +41,10 @@ _QUOTED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question, and the memories to search."""
-
     request: Recall
     now: float
     filters: Filters
     phrases: Sequence[Phrase]
-    """The phrases that match any word of the question."""
     units: Sequence[Sequence[Phrase]]
     """The question's words and names, each in all of its spellings."""
     numbered: Sequence[int]
@@ -56,11 +53,10 @@ class Question:
     """The times named in the question."""
     asked: QueryProperties
     kinds: frozenset[Kind] | None
-    """The kinds named in the question, if it asks for everything from those times; None for any other question."""
+    """The kinds named in a question about everything from those times; None for any other question."""
 
 
 def read_question(request: Recall, now: float) -> Question:
-    """Parse the question of a request. Pure."""
     asked_at = now if request.reference_time is None else request.reference_time
     filters: Filters = request
     if request.valid_only:
@@ -87,20 +83,18 @@ def read_question(request: Recall, now: float) -> Question:
 
 
 def phrases_of(query: str) -> tuple[Phrase, ...]:
-    """Return the phrases that match any of the query's words; none if it has no words.
+    """Return the phrases that match any of the query's words. A phrase with a higher weight is repeated.
 
-    A phrase with a higher weight is repeated. A piece with punctuation inside (`src/app.py`, `ECONNRESET-104`) or with
-    parts (`poolSize`) becomes a phrase, and also yields its parts and other spellings; quoted text becomes a phrase.
-    Stop words are left out unless there is nothing else. A long question yields `MAX_TERMS`: quoted phrases first, then
-    names, then other words, longest first.
+    A piece with punctuation inside (`src/app.py`, `ECONNRESET-104`) or with parts (`poolSize`) becomes a phrase, and
+    also yields its parts and other spellings. Stop words are left out unless there is nothing else. A long question
+    yields `MAX_TERMS`: quoted phrases first, then names, then other words, longest first.
     """
     return _phrases(*_groups(query))
 
 
 def _phrases(groups: Sequence[Sequence[Phrase]], quoted: Sequence[Phrase]) -> tuple[Phrase, ...]:
     chosen = list(dict.fromkeys(term for group in groups for term in group))[:MAX_TERMS]
-    counted = [term for term in chosen for _ in range(QUOTED_WEIGHT if term in quoted else 1)]
-    return tuple(counted)
+    return tuple(term for term in chosen for _ in range(QUOTED_WEIGHT if term in quoted else 1))
 
 
 def phrases_and_units(query: str) -> tuple[tuple[Phrase, ...], list[tuple[Phrase, ...]]]:
@@ -133,8 +127,7 @@ def _units(query: str, groups: Sequence[Sequence[Phrase]]) -> list[tuple[Phrase,
 
 
 class _Piece(NamedTuple):
-    """A part of a question between spaces: its search terms, its length, and whether it is a name. A name has parts,
-    digits or punctuation inside."""
+    """A part of a question between spaces. A name has parts, digits or punctuation inside."""
 
     terms: tuple[Phrase, ...]
     length: int
@@ -142,8 +135,7 @@ class _Piece(NamedTuple):
 
 
 def _groups(query: str) -> tuple[list[tuple[Phrase, ...]], list[Phrase]]:
-    """Return a question's terms, grouped by piece, and its quoted phrases. They are in text order if all fit, else
-    ordered by value."""
+    """Return a question's terms, grouped by piece, and its quoted phrases: in text order if all fit, else by value."""
     text = bare(query[:READ].replace("\x00", " ").replace("\u2019", "'"))
     quoted = list(dict.fromkeys(_quoted(text)))[:MAX_QUOTED]
     pieces: dict[tuple[Phrase, ...], _Piece] = {}
@@ -185,12 +177,9 @@ def _piece(written: str, ignored: frozenset[str]) -> tuple[_Piece | None, list[s
 
 
 def _worthiest(quoted: Sequence[Phrase], pieces: Sequence[_Piece]) -> list[tuple[Phrase, ...]]:
-    """Return the groups of a long question that fit into `MAX_TERMS`, most valuable first.
-
-    Quoted phrases come first, then names, starting from both ends of the text, since the question comes before or after
-    pasted text. If there are many names, each gets fewer spellings, so that other words get up to half of the places,
-    longest first, since long words are rare.
-    """
+    """Return the groups of a long question that fit into `MAX_TERMS`: quoted phrases, then names, from both ends of the
+    text, since the question comes before or after pasted text. If there are many names, each gets fewer spellings, so
+    that other words get up to half of the places, longest first, since long words are rare."""
     names = [piece for piece in pieces if piece.is_name]
     last = len(names) - 1
     order = sorted(range(len(names)), key=lambda place: min(2 * (last - place), 2 * place + 1))
@@ -211,7 +200,7 @@ def _worthiest(quoted: Sequence[Phrase], pieces: Sequence[_Piece]) -> list[tuple
 
 
 def _spellings(piece: str, ignored: frozenset[str]) -> Iterator[Phrase]:
-    """Yield the other terms for a piece of a question, matching the `subword_tokens` of stored texts."""
+    """Yield other terms for a piece of a question, which match the `subword_tokens` of stored texts."""
     words = words_of(piece)
     parts = [part.lower() for part in name_parts(words)]
     if len(parts) > len(words):

@@ -42,14 +42,13 @@ from remembrancer.protocol.reads import Recall, Recalled, Scores, Strategy
 from remembrancer.protocol.wire import Notice
 
 MAX_OF_PERIOD: Final = 200
-"""The number of memories ranked for a question about everything in a period, most important first."""
+"""The limit on memories for a question about everything in a period."""
 ANSWERS_BY_TIME: Final = 0.9
 """The probability that a memory of the requested kind and time answers the question."""
 PAGERANK_CANDIDATES: Final = 10
 DECIMALS: Final = 9
-"""The number of decimals kept in a score; the rest are rounding errors, which would impose an order on equal scores."""
+"""More decimals of a score are rounding errors, which would impose an order on equal scores."""
 FORMULAS: Final = {"pagerank": PAGERANK, "composite": COMPOSITE}
-"""The rankings that use a formula instead of fitted weights."""
 TRUSTED_SIZE: Final = 10
 """At this size, a space's BM25 is scaled half by the best score of all spaces, and half by the space's own best."""
 
@@ -57,8 +56,8 @@ TRUSTED_SIZE: Final = 10
 async def recall(
     request: Recall, view: View, embed: Callable[[str], Awaitable[Vectors]], threads: Executor, now: float
 ) -> Recalled:
-    """Answer a recall. `embed` returns the query's vector, or raises `EmbeddingUnavailable`. If the vectors cannot be
-    searched, words are searched, even if only vectors were requested."""
+    """`embed` returns the query's vector, or raises `EmbeddingUnavailable`: then only words are searched, even if only
+    vectors were requested."""
 
     async def make_vector() -> Vectors | None:
         try:
@@ -159,23 +158,22 @@ def gather(search: Search) -> tuple[Rows, Strategy]:
 
 
 def weigh_rows(search: Search, rows: Rows, strategy: Strategy) -> Weighed:
-    """Return the scores and probabilities of candidates, in their order."""
     request = search.question.request
     formula = CONNECTED if strategy == "graph" else FORMULAS.get(request.ranking)
-    of = columns(search, rows)
+    comparable = columns(search, rows)
     if strategy == "vector":
-        of = replace(of, bm25=np.zeros(len(of)), coverage=np.zeros(len(of)), names_missed=np.zeros(len(of)))
+        nothing = np.zeros(len(rows))
+        comparable = replace(comparable, bm25=nothing, coverage=nothing, names_missed=nothing)
     fitted = fitted_for(None if strategy == "keyword" else search.view.model or "")
     factors = None
     if request.profile is not None:
         shares = scope_shares(PROFILES[request.profile], {each.scope for each in rows.facts})
         factors = np.array([shares[each.scope] for each in rows.facts])
     likeness = (rows.vectors @ rows.vectors.T).astype(np.float64)
-    return weigh(of, search.question.asked, fitted, formula, factors, likeness)
+    return weigh(comparable, search.question.asked, fitted, formula, factors, likeness)
 
 
 def columns(search: Search, rows: Rows) -> Rows:
-    """Return the candidates with the columns in which they are compared with one another."""
     cosine, covered = rows.cosine, rows.coverage
     if not np.isnan(cosine).all():  # a memory without a vector so far is as near as its share of the question's words
         span = np.nanmax(cosine, initial=ANSWERING_COSINE) - COSINE_FLOOR
@@ -188,9 +186,9 @@ def columns(search: Search, rows: Rows) -> Rows:
 def _comparable(bm25: Column, spaces: NDArray[np.int64], sizes: Mapping[int, int]) -> Column:
     """Scale the candidates' BM25 for comparison across spaces. `sizes` are the numbers of memories in the spaces.
 
-    BM25 weighs a word by its rarity in its space, which grows with the logarithm of the space's size; in a space of
-    three, no word is rare. So scores are divided by that logarithm, and by the best of the results. The smaller a
-    space, the more it is scaled by its own best score instead, which gives every space a perfect match, however bad.
+    BM25 weighs a word by its rarity, which grows with the logarithm of the space's size, so scores are divided by that
+    logarithm and by the best score. In a space of three, no word is rare: the smaller a space, the more its scores are
+    scaled by its own best score instead.
     """
     if not bm25.any():
         return bm25
@@ -204,7 +202,7 @@ def _comparable(bm25: Column, spaces: NDArray[np.int64], sizes: Mapping[int, int
 
 
 def _likeness(question: Question, rows: Rows) -> Column:
-    """Return the cosines between facts that may replace one another; rules never replace facts."""
+    """Return the cosines between facts that may replace one another. Rules and other facts do not."""
     facts = np.flatnonzero((rows.is_fact > 0.0) & ~np.isnan(rows.cosine))
     if not len(facts) or question.windows:  # facts from a named time are not outdated
         return np.zeros((0, 0))
@@ -223,8 +221,8 @@ def _likeness(question: Question, rows: Rows) -> Column:
 
 
 def _of_period(search: Search) -> Ranking:
-    """Return the memories of the requested times, by their scores. Memories of the requested kinds (if none are named:
-    events, and then all others but open ends) come first, since their time makes them an answer."""
+    """Return the memories of the requested times, by their scores. Memories of the requested kinds come first (if no
+    kind is named: events, then all but open ends), since their time makes them an answer."""
     view, question = search.view, search.question
     kinds = question.kinds or frozenset()
     within = dict.fromkeys(ref for window in question.windows for ref in view.happened_in(window, question.filters))

@@ -26,21 +26,20 @@ from remembrancer.protocol.wire import Notice
 Ref = int
 """A memory in a view, given by its number in the database; or a chunk of notes."""
 HAPPENED: Final = 50
-"""The limit on memories of a time window in each space, most important first."""
 PROJECTS: Final[frozenset[Scope]] = frozenset({"session", "project"})
 
 
 class Source(NamedTuple):
-    """A space, or a project's notes: a source with its own full text, and vectors if they can be searched."""
+    """A space or a project's notes. `vectors` is None if vectors cannot be searched."""
 
     texts: Records | FileMemories
     vectors: ExactVectors | None = None
 
 
 class View:
-    """Spaces that may be read together, from the narrowest to the broadest, and perhaps notes. The methods block and
-    may be called from any thread. A memory in two spaces is being moved to the broader one, where it is read. Raises
-    the same errors as `Records`. `database` is the file of the spaces; it is required if there are no spaces."""
+    """Spaces that are read together, from the narrowest to the broadest, and perhaps notes. The methods block, may be
+    called from any thread, and raise the same errors as `Records`. A memory in two spaces is being moved to the broader
+    one, where it is read. `database`, the file of the spaces, is required if there are no spaces."""
 
     def __init__(
         self, spaces: Iterable[Source], notes: Source | None = None, database: SqliteFile | None = None
@@ -50,14 +49,12 @@ class View:
         """Sources by space number."""
         self.records = [each.texts for each in self.sources.values() if isinstance(each.texts, Records)]
         self.reader = Reader.of(self.records, database)
-        """Runs the queries that cover all spaces at once."""
         self.model = next((each.vectors.model for each in self.sources.values() if each.vectors is not None), None)
-        """The model whose vectors are searched, or None."""
+        """The model whose vectors are searched."""
         self.notices: list[Notice] = []
-        """Caveats about the search."""
 
     def ranking_facts(self, refs: Iterable[Ref], filters: Filters) -> dict[Ref, RankingFacts]:
-        """Return ranking facts for those of the given memories that pass the filters."""
+        """Memories that do not pass the filters are left out."""
         numbers = list(refs)
         found = self.reader.ranking_facts(numbers, filters) if numbers else {}
         return found if self._notes is None else found | self._notes.texts.ranking_facts(numbers, filters)
@@ -65,13 +62,13 @@ class View:
     def load(
         self, refs: Iterable[Ref], filters: Filters | None, replaced_from: float = REPLACED
     ) -> dict[Ref, MemoryRecord]:
-        """Return the memories among these that pass the filters; without filters, all of them, like `Records.load`."""
+        """Memories that do not pass the filters are left out."""
         numbers = list(refs)
         found = self.reader.load(numbers, filters, replaced_from) if numbers else {}
         return found if self._notes is None else found | self._notes.texts.load(numbers, filters)
 
     def happened_in(self, window: TimeWindow, filters: Filters) -> list[Ref]:
-        """Return the memories that happened in a time window; if a space has many, only the most important."""
+        """If a space has more than `HAPPENED` memories in the window, return the most important."""
         after = max(window.start, -math.inf if filters.after is None else filters.after)
         before = min(math.nextafter(window.end, -math.inf), math.inf if filters.before is None else filters.before)
         within = msgspec.structs.replace(filters, after=after, before=before)
@@ -82,13 +79,12 @@ class View:
         return found
 
     def visible(self, memory_ids: Iterable[str], filters: Filters) -> dict[Ref, tuple[str, RankingFacts]]:
-        """Return the memories among these that exist here and pass the filters, with their ids. A memory in two lanes
+        """Return the ids and ranking facts of these memories, if they exist and pass the filters. A memory in two lanes
         appears twice."""
         known = self.reader.numbers_of(set(memory_ids))
         facts = self.reader.ranking_facts(list(known), filters) if known else {}
         return {ref: (known[ref][1], each) for ref, each in facts.items()}
 
     def records_of(self, ref: Ref) -> Records:
-        """Return the records that contain a memory, for data kept by space, such as vectors."""
         space = self.reader.spaces_of([ref])[ref]
         return next(records for records in self.records if records.space == space)
