@@ -299,11 +299,10 @@ def _gather(where: Where, tool: str, arguments: Answer) -> tuple[list[Answer], d
             if not rest:
                 break
             arguments = {**arguments, "scope": rest}
-        answer = conversation.call(tool, **arguments)
-        if "embedding_starting" in warnings_of(answer).values():
+        if tool == "recall_memories":
             with notice_when_slow("Loading the model"):
                 _await_model(conversation)
-            answer = conversation.call(tool, **arguments)
+        answer = conversation.call(tool, **arguments)
         warnings |= warnings_of(answer)
         total += answer.get("total_matched", 0)
         for memory in answer["memories"]:
@@ -316,7 +315,10 @@ def _gather(where: Where, tool: str, arguments: Answer) -> tuple[list[Answer], d
 
 
 def _await_model(conversation: GatewayConnection) -> None:
-    """Wait briefly for vectors, without repeating the query: each answer counts as a use of its memories."""
+    """If no model is loaded yet, wait briefly for it and for vectors, before the query: each answer counts as a use."""
+    if conversation.call("get_memory_status").get("embedding", {}).get("workers"):
+        return
+    conversation.call("list_memories", limit=1)  # unlike a look at the state, this wakes idle workers
     give_up_at = time.monotonic() + MEANING_S
     while time.monotonic() < give_up_at:
         pause(LOOK_S)  # there is no event for a loaded model

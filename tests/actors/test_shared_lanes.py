@@ -110,7 +110,7 @@ class Host:
             self.paths, self.committer, lambda: self.clock, on_open=lambda _: None, open_lane=self.lanes.open
         )
         self.lanes.attach(self.files, FollowUp(self._scrub, lambda _: None, lambda: None))
-        scheduler = cast(EmbeddingScheduler, SimpleNamespace(error=None, wake=lambda: None, note_demand=lambda: None))
+        scheduler = cast(EmbeddingScheduler, SimpleNamespace(error=None, wake=lambda: None))
         vectors = cast(VectorSpaces, SimpleNamespace(note_kept=lambda _: None))
         parts = StoreParts(self.paths, Settings(), self.files, self.committer, vectors, scheduler, Readers())
         self.writes = WriteHandlers(parts, ReplacedMemories(), self.lanes.purge)

@@ -205,7 +205,7 @@ class StoreActor(Actor):
         is_about_state = message == SubmitBatch(()) or isinstance(message, NotePresence | DescribeStore)
         if peer.name in ("gateway", "command") and not is_about_state:
             self._asked += 1
-            self._scheduler.served_at = time.monotonic()
+            self._scheduler.note_request()
 
     def _note_presence(self, _: Peer, note: NotePresence) -> None:
         self._file_handlers.note_presence(note)

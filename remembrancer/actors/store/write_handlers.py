@@ -181,7 +181,6 @@ class WriteHandlers(Handlers):
                 | UpdatedResult(updated_fields=("content", *_))
                 | RestoredResult(restored_fields=("content", *_))
             ):
-                self._scheduler.note_demand()
                 outcome = msgspec.structs.replace(outcome, embedding_error=self._scheduler.error)
             case PromotedResult():  # its vectors move with it, and are compared without embedding it again
                 for lane in self._files.lanes_of(operation.project.id).values():

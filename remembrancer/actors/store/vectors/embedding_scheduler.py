@@ -114,7 +114,7 @@ class EmbeddingScheduler:
         """Called with a worker on another host that gave a false answer and must get no more work, and the reason."""
         self.served_at = -math.inf
         self._attended_at = time.monotonic()
-        self._expected_until = self._demanded_at = -math.inf
+        self._expected_until = -math.inf
         self._may_rest = False
         self._woken = asyncio.Event()
         self._saving = asyncio.Event()
@@ -304,11 +304,11 @@ class EmbeddingScheduler:
         self._expected_until = time.monotonic() + STARTING_S
         self._may_rest = True
 
-    def note_demand(self) -> None:
-        """Record that a query or a new text needs a worker. The first call after a while wakes idle workers."""
-        if self._may_rest and not self._leases.workers and time.monotonic() - self._demanded_at > STARTING_S:
+    def note_request(self) -> None:
+        """Record a client's request. The first one after a while wakes idle workers."""
+        if self._may_rest and not self._leases.workers and time.monotonic() - self.served_at > STARTING_S:
             self.expect_workers()
-        self._demanded_at = time.monotonic()
+        self.served_at = time.monotonic()
 
     def hear(self, worker: Peer, state: WorkerState) -> None:
         self._attended_at = time.monotonic()
@@ -367,7 +367,6 @@ class EmbeddingScheduler:
     async def embed_query(self, text: str, timeout_s: float, model: str | None) -> Vectors:
         """Return the unit vector of a query, (dimensions,). Raises `EmbeddingUnavailable` if no worker has the model,
         none answers within `timeout_s`, or the answer is not a vector."""
-        self.note_demand()
         identity = next((each.identity for each in self._models if each.key == model), None)
         workers = self._leases.workers_of(model)
         if identity is None or not workers:
