@@ -933,6 +933,8 @@ def test_a_text_and_an_earlier_version_that_are_a_sessions_own_are_nothing_to_an
     rig.do(UpdateMemory(own, content="another draft"))
     rig.do(PromoteMemory(own, "project"))
     assert rig.refused(RestoreMemory(own, 1), session=OTHER_SESSION).field == "version"
+    assert "it has no earlier version" in rig.refused(RestoreMemory(own), session=OTHER_SESSION).message
+    assert "name the version to return to (1 to 2)" in rig.refused(RestoreMemory(own)).message
     assert rig.do(RestoreMemory(own, 1)).restored_fields == ("content",)
 
 

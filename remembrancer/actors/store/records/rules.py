@@ -461,14 +461,11 @@ def _earlier(writer: Writer, memory: Memory, version: int | None) -> MemoryVersi
     }
     if version is not None and version in known:
         return known[version]
-    if version is None:
-        message = (
-            f"{memory.id} is not forgotten, and no memory replaces it: undo its last change, "
-            f"or name the version to return to ({spans_of(known)})"
-        )
-    else:
-        message = f"{memory.id} has no version {version}, only {spans_of(known)}"
-    raise InvalidInput(message, field="version")
+    if version is not None:
+        raise InvalidInput(f"{memory.id} has no version {version}, only {spans_of(known)}", field="version")
+    earlier = spans_of(each for each in known if each < memory.version)
+    ways = f": name the version to return to ({earlier})" if earlier else ", and it has no earlier version"
+    raise InvalidInput(f"{memory.id} is not forgotten and not replaced{ways}", field="version")
 
 
 def _invalidate(writer: Writer, change: InvalidateMemory) -> InvalidatedResult:
