@@ -419,7 +419,7 @@ def test_a_command_opens_it_also_where_http_is_off_and_the_next_gateway_goes_on(
     project = project_of(gone).id
     shutil.rmtree(gone)
     link = done("ui", "--print", "--project", project, home=home).strip()
-    runtime, at = Runtime(home), f"/p/{project}/today"
+    runtime, address, at = Runtime(home), link.partition("/enter")[0], f"/p/{project}/today"
     with httpx.Client(timeout=PATIENCE_S) as client:
         assert at in client.get(link).text, "and not to what lies where the project was"
         killed = runtime.pid("gateway")
@@ -427,11 +427,17 @@ def test_a_command_opens_it_also_where_http_is_off_and_the_next_gateway_goes_on(
 
         def goes_on() -> bool:
             with suppress(httpx.TransportError):
-                page = client.get(link.partition("/enter")[0] + at)
+                page = client.get(address + at)
                 return runtime.pid("gateway") not in (0, killed) and "The ferry is blue" in page.text
             return False
 
         wait_until(goes_on)
+        with client.stream("GET", f"{address}/p/{project}/live") as page:
+            events = page.iter_raw()
+            next(events)
+            done("down", home=home)
+        done("list", home=home)
+        assert "The ferry is blue" in client.get(address + at).text, "the next runtime serves the open page, too"
 
 
 def test_what_was_shown_to_whom_is_kept_and_printed_until_the_memory_is_erased(come: Come, visit: Visit) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import gc
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 import anyio
 import anyio.abc
@@ -57,6 +59,8 @@ class GatewayActor(Actor):
         self._queue = WriteQueue(spec.paths.write_queue, spec.settings.queue_limit)
         self._http: HttpServer | None = None
         self._opening = anyio.Lock()
+        self._browsed = spec.paths.run / "browser"
+        """The address of the memory browser while its pages may be open."""
         self.access: StoreAccess
         self._subscriptions: Subscriptions
         self._registry: SessionRegistry
@@ -108,6 +112,9 @@ class GatewayActor(Actor):
                     if settings.http_port:
                         async with self._opening:
                             await self._open_http(settings)
+                    elif self._browsed.exists():  # its pages may be open
+                        with suppress(MemoryUnavailable):
+                            await self._browser_url(urlsplit(self._browsed.read_text()).port or 0)
                     gc.freeze()  # garbage collections during calls need not scan the modules, which stay loaded
                     task_status.started()
                     await anyio.sleep_forever()
@@ -143,16 +150,17 @@ class GatewayActor(Actor):
             no_token=self.spec.no_token,
         )
 
-    async def _browser_url(self) -> str:
-        """Starts HTTP, for this machine only, if it is off. Raises `MemoryUnavailable`."""
+    async def _browser_url(self, *ports: int) -> str:
+        """Starts HTTP, for this machine only, if it is off, if possible on one of `ports`. Raises `MemoryUnavailable`."""
         async with self._opening:
-            for port in BROWSER_PORTS:
+            for port in (*ports, *BROWSER_PORTS):
                 if self._http is None or self._http.url is None:
                     own = msgspec.structs.replace(self.spec.settings, http_port=port, http_host="127.0.0.1")
                     await self._open_http(own)
             assert self._http is not None
             if self._http.url is None:
                 raise MemoryUnavailable(self._http.error or "HTTP is off")
+            self._browsed.write_text(self._http.browser_url)
         return self._http.browser_url
 
     async def _ask_status(self) -> RuntimeStatus:
@@ -185,6 +193,8 @@ class GatewayActor(Actor):
         """Finish the requests in progress, and announce the orderly stop to the bridges, so that they do not start a
         new runtime."""
         if self._http is not None:
+            if not self._http.pages:
+                self._browsed.unlink(missing_ok=True)
             self._http.stop()
         await self._listener.drain(reason)
         await self._registry.drain()

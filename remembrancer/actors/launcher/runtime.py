@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal, NamedTuple
-from urllib.parse import urlsplit
 
 import anyio
 import anyio.abc
@@ -39,7 +38,6 @@ from remembrancer.protocol.control import (
     AskScale,
     AskStatus,
     EmbedderHealth,
-    GatewayHealth,
     PeerGone,
     Ping,
     ProcessStatus,
@@ -208,10 +206,6 @@ class Supervisor(System):
         settings, home = self._settings, str(self._paths.home)
         if process.model is not None:
             settings = msgspec.structs.replace(settings, engine=process.model.engine, model=process.model.model)
-        last = self._core.reports.get(process.name)
-        if isinstance(last, GatewayHealth) and last.http and not settings.http_port:  # for the memory browser
-            served = urlsplit(last.http)
-            settings = msgspec.structs.replace(settings, http_host=served.hostname, http_port=served.port)
         spec = LaunchSpec(
             process.role, process.name, new_ulid(), home, settings, process.threads, self._runtime.no_token
         )
