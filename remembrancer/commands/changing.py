@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final
 
@@ -290,15 +291,19 @@ def _settle(where: Where, memory: str, is_replaced: bool, reason: str | None) ->
             sides = [((each.older,) if is_replaced else (each.older, each.newer), each) for each in review.pairs]
             pairs = pairs or [pair for ends, pair in sides if any(has_part(end.id, short(memory)) for end in ends)]
         done = []
-        for pair in pairs[:1] if is_replaced else pairs:  # the most probable pair comes first
-            link = {"relation": "supersedes" if is_replaced else "related_to", "target": pair.older.id}
-            answer = conversation.call("update_memory", memory_id=pair.newer.id, add_links=[link], reason=reason)
-            older, newer = (f"“{excerpt(each.content, QUOTED)}”" for each in (pair.older, pair.newer))
-            line = f"Both are true: {older} and {newer}; {where.undo(pair.newer.id)}"
+        relation = "supersedes" if is_replaced else "related_to"
+        pairs = pairs[:1] if is_replaced else sorted(pairs, key=lambda pair: pair.newer.id)  # the most probable first
+        for name, several in groupby(pairs, lambda pair: pair.newer.id):
+            settled = list(several)
+            links = [{"relation": relation, "target": pair.older.id} for pair in settled]
+            answer = conversation.call("update_memory", memory_id=name, add_links=links, reason=reason)
+            both = *(pair.older for pair in settled), settled[0].newer
+            *older, newer = (f"“{excerpt(each.content, QUOTED)}”" for each in both)
+            line = f"{'All' if older[1:] else 'Both'} are true: {', '.join(older)} and {newer}; {where.undo(name)}"
             if is_replaced:
                 moved = "due" in answer.get("updated_fields", ())
-                state = _state_of(_as_stored(where, pair.newer.id, answer) or {}) if moved else ""
-                line = f"{older} is replaced by: {newer}{state}; {where.undo(pair.older.id)}"
+                state = _state_of(_as_stored(where, name, answer) or {}) if moved else ""
+                line = f"{older[0]} is replaced by: {newer}{state}; {where.undo(settled[0].older.id)}"
             done.append((answer, f"{line} takes that back"))
         if done:
             return _done(*done, several="settled")

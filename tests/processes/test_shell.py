@@ -356,6 +356,21 @@ def test_a_memory_that_several_may_replace_is_replaced_by_the_first_of_review_or
     assert newer_of_old() == []
 
 
+def test_one_undo_takes_back_that_two_older_memories_and_a_newer_one_are_all_true(shell: Shell) -> None:
+    texts = "We deploy on Wednesdays from now on", "Deploys happen on Fridays"
+    older = [shell.json("add", text)["memory_id"] for text in texts]
+    new = shell.json("add", "Our deploys moved to Wednesdays, not Tuesdays or Fridays")["memory_id"]
+
+    def is_asked() -> bool:
+        return sorted(old for old, newer in shell.pairs() if newer == new) == sorted(older)
+
+    asyncio.run(until(is_asked))
+    assert "All are true: " in shell("edit", new, "--both")
+    assert new not in str(shell.pairs())
+    shell("undo", new)
+    assert is_asked()
+
+
 def test_the_pair_that_review_shows_is_accepted_though_it_hides_another_of_the_same_memory(shell: Shell) -> None:
     old = shell.json("add", "Queue jobs run on Laravel Horizon with Redis")["memory_id"]
     new = shell.json("add", "Redis is gone; the queue now runs on RabbitMQ")["memory_id"]
