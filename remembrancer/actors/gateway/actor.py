@@ -59,8 +59,7 @@ class GatewayActor(Actor):
         self._queue = WriteQueue(spec.paths.write_queue, spec.settings.queue_limit)
         self._http: HttpServer | None = None
         self._opening = anyio.Lock()
-        self._browsed = spec.paths.run / "browser"
-        """The address of the memory browser while its pages may be open."""
+        self._browsed = spec.paths.run / "browser"  # its address while its pages may be open
         self.access: StoreAccess
         self._subscriptions: Subscriptions
         self._registry: SessionRegistry
@@ -112,8 +111,8 @@ class GatewayActor(Actor):
                     if settings.http_port:
                         async with self._opening:
                             await self._open_http(settings)
-                    elif self._browsed.exists():  # its pages may be open
-                        with suppress(MemoryUnavailable):
+                    elif self._browsed.exists():
+                        with suppress(MemoryUnavailable, OSError, ValueError):
                             await self._browser_url(urlsplit(self._browsed.read_text()).port or 0)
                     gc.freeze()  # garbage collections during calls need not scan the modules, which stay loaded
                     task_status.started()
@@ -151,7 +150,7 @@ class GatewayActor(Actor):
         )
 
     async def _browser_url(self, *ports: int) -> str:
-        """Starts HTTP, for this machine only, if it is off, if possible on one of `ports`. Raises `MemoryUnavailable`."""
+        """Starts HTTP, for this machine only, if it is off, preferably on `ports`. Raises `MemoryUnavailable`."""
         async with self._opening:
             for port in (*ports, *BROWSER_PORTS):
                 if self._http is None or self._http.url is None:
