@@ -56,19 +56,21 @@ _ENDLESS: Final = re.compile(r"(?<![\w/.@-])[\w/.@-]{400,}")
 """Data, on which the patterns would take quadratic time."""
 _QUOTED: Final = re.compile(r"[\"“«]\s?((?:[A-Z][\w'’-]+)(?: [A-Z][\w'’-]+){1,3})\s?[\"”»]")
 _SENTENCE: Final = re.compile(r"(?<=[.!?:;|…])\s+|\n+|(?<=[\"“«])|\s[-–—]\s")
-_CAPITALISED: Final = re.compile(r"(?<![\w'’/.@-])[A-Z][a-zà-öø-ÿ]{2,}(?:[ -][A-Z][a-zà-öø-ÿ]{2,}){0,2}(?![\w/@])")
+_TITLE: Final = r"\b(Frau|Herr|Mrs?|Ms|Miss|Dr|Prof|St)\.? (?=[A-Z])"
+_CAPITALISED: Final = re.compile(
+    rf"(?<![\w'’/.@-])[A-Z][a-zà-öø-ÿ]{{2,}}(?:[ -](?!{_TITLE})[A-Z][a-zà-öø-ÿ]+){{0,2}}(?![\w/@])"
+)
 _OPENING: Final = re.compile(rf"[\s\W\d]*({_CAPITALISED.pattern})")
 _HEADINGS: Final = re.compile(r"\A[^\n:]{1,200} > [^\n:]{1,200}:\s")
 """The headings above an imported section: subjects, not names."""
 _LEADING: Final = re.compile(r"^[\s\W\d]*[\w'’-]+")
 """The first word of a sentence, with any bullet or number before it."""
-_TITLE: Final = r"\b(Frau|Herr|Mrs?|Ms|Miss|Dr|Prof)\.? (?=[A-Z])"
 _PERSON: Final = re.compile(
-    rf"^[\s\W\d]*(?={_TITLE}|"
-    r"(?!\w+ing )[A-Z][\w’'-]+ [A-Z][\w’'-]+ (?:is|was|has|had|will|can|owns|runs|leads|knows|likes"
+    rf"^[\s\W\d]*(?={_TITLE}|(?!\w+ing |\w+ {_TITLE})"
+    r"[A-Z][\w’'-]+(?: [A-Z][\w’'-]+){1,2} (?:is|was|has|had|will|can|owns|runs|leads|knows|likes"
     r"|prefers|wants|works|maintains|reviews|handles|said|says|wrote|joined|left|moved|asked|approves|decides|lives|does)\b)"
 )
-"""The text before a title, or before two capitalized words and a verb: a name that begins a sentence."""
+"""The text before a title, or before two or three capitalized words and a verb: a name that begins a sentence."""
 _DESCRIBED: Final = re.compile(r"\W*((?:[\w./-]+ ){0,3}[\w./-]+?)\s*(?::|\(|,| - | – | — | is | are | was | means )")
 NO_NAMES: Final = word_lists("found_names")["no_names"]
 """Capitalized words that name nothing in a project, and code literals."""
