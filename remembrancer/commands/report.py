@@ -9,6 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import click
@@ -180,9 +181,11 @@ def run(group: click.Command, arguments: list[str], name: str = "remembrancer") 
         if number := param and NUMBERS.get(param.type.name.partition(" ")[0]):
             value = error.message.partition(" is not ")[0]
             error = click.BadParameter(f"type {number} ({param.metavar}), not {value}", error.ctx, param)
+        if isinstance(error, click.NoSuchOption) and error.possibilities:
+            error.possibilities[:] = get_close_matches(error.option_name, error.possibilities, 1, 0.75)
         error.show()
         if isinstance(error, click.NoSuchOption) and not error.possibilities:
-            print("Text that begins with a dash must come after '--'.", file=sys.stderr)
+            print("Options come after the command. Text that begins with a dash must come after '--'.", file=sys.stderr)
         _show_error(arguments, "invalid_input", error.format_message())
         return exit_codes.USAGE
     except click.Abort as error:
