@@ -64,7 +64,7 @@ def only_one(part: str, candidates: Collection[tuple[str, str]], field: str) -> 
     if len(candidates) > 1:
         short = short_forms(*2 * [[memory_id for memory_id, _ in candidates]])
         named = "; ".join(f"{short[each]} ({words})" for each, words in list(candidates)[:NAMED_CANDIDATES])
-        raise InvalidInput(f"{field} {part} is ambiguous, {len(candidates)} memories match: {named}", field=field)
+        raise InvalidInput(f"{part} is ambiguous, {len(candidates)} memories match: {named}", field=field)
     return next(iter(candidates))[0]
 
 
