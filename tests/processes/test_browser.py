@@ -432,8 +432,8 @@ def test_a_command_opens_it_also_where_http_is_off_and_the_next_gateway_goes_on(
             return False
 
         wait_until(goes_on)
-        with client.stream("GET", f"{address}/p/{project}/live") as page:
-            events = page.iter_raw()
+        with client.stream("GET", f"{address}/p/{project}/live") as live:
+            events = live.iter_raw()
             next(events)
             done("down", home=home)
         done("list", home=home)
