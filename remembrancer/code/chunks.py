@@ -196,14 +196,12 @@ class Source:
         return Chunk(start + 1, end + 1, kind, name, head, "\n".join(self._lines[start : end + 1]))
 
     def _with_comments(self, node: tree_sitter.Node, first: int) -> int:
-        """The first line of the comments above a node, but no earlier than the line `first`."""
         start: int = node.start_point.row
         while start > first and _COMMENT_LINE.match(self._lines[start - 1]):
             start -= 1
         return max(first, start)
 
     def _signature(self, definition: Definition) -> str:
-        """The beginning of a definition, before its body, on one line."""
         body, first = body_of(definition.inner), definition.node.start_byte
         end = definition.inner.end_byte if body is None else body.start_byte
         text = self.data[first : min(end, first + 2 * SIGNATURE_CHARACTERS)].decode(errors="replace")

@@ -27,7 +27,6 @@ SEVERAL_SHARE: Final = 0.6
 STEM_SHARE: Final = 0.7
 """The weight of the share of the file's own name found in the question."""
 GOOD: Final = 0.5
-"""The share of the best BM25 from which a chunk counts as good."""
 DEFINES: Final = 0.5
 """The bonus for defining a name in the question, as a share of the best score."""
 ASIDE: Final = 0.4
@@ -128,7 +127,6 @@ class _Corpus:
         return np.asarray(scores * (self._priors * np.where(is_aside, ASIDE, 1.0))[self.files])
 
     def _in_files(self, places: NDArray[np.int64], amounts: Numbers) -> Numbers:
-        """The sum of the chunks' amounts for each file."""
         sums = np.bincount(self.files[places], weights=amounts, minlength=len(self._names))
         return sums.astype(np.float64)
 

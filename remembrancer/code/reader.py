@@ -95,7 +95,6 @@ def _deflated(text: str) -> bytes:
 
 
 def _cut(root: str, path: str, language: str, *, is_plain: bool) -> tuple[list[Chunk], str]:
-    """A file's chunks, or the reason why the file is skipped."""
     try:
         text = read_source(root, path)
     except Unreadable as error:

@@ -50,7 +50,6 @@ FORMER_FILES: Final = re.compile(
 LEFT_OUT: Final = ("config.toml", "sharing", "keys", "tokens.json", "vectors", "hooks", "shown.db", "logs")
 STAGING: Final = "restore.staging"
 REPLACED: Final = "before-restore-"
-"""The prefix in the name of the directory that keeps the files replaced by a restore."""
 LOCK_WAIT_S: Final = 3.0
 """The time to wait for locks: `status` takes one briefly, and a crashed runtime takes a moment to end."""
 _UNREADABLE: Final = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
@@ -223,7 +222,6 @@ def restore(paths: RuntimePaths, archive: Path, now: float) -> Path | None:
 
 
 def _unpack(archive: Path, staging: Path) -> None:
-    """Records from release 0.2.0 are merged into one database."""
     read_archive(archive, staging)
     files = {str(path.relative_to(staging)): path for path in staging.rglob("*.db")}
     for name, path in files.items():

@@ -279,7 +279,6 @@ def edit(
 
 
 def _settle(where: Where, memory: str, is_replaced: bool, reason: str | None) -> Report:
-    """Resolve the memory's pairs in Review, or else its other pairs."""
     from remembrancer.commands.runtime_client import ask_store
     from remembrancer.protocol.browsing import MOST_PAIRS, FindUndecided, Pair
 
@@ -395,7 +394,6 @@ def _left_expired(where: Where, replaced: Iterable[str]) -> str:
 
 
 def _before(where: Where, memories: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-    """The memories about to be changed, except erased ones. Raises `NotFound` for a memory that never existed."""
     found: dict[str, Mapping[str, Any]] = {}
     for memory in memories:
         try:
@@ -582,7 +580,6 @@ def _last_changes(where: Where, yes: bool) -> dict[str, int]:
 
 
 def _name_of(where: Where, memory: str, answer: Answer) -> str:
-    """The quoted beginning of a changed memory's text; its id if the store cannot say it yet."""
     stored = _as_stored(where, memory, answer)
     return short(memory) if stored is None else f"“{excerpt(stored['content'], QUOTED)}”"
 

@@ -107,7 +107,6 @@ class Client(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     has_path: bool = False
 
     def places(self, around: ClientEnvironment) -> tuple[ClientFile, ...]:
-        """The files with the client's servers, the project's first."""
         return tuple(place for scope in self.files if (place := self.place(around, scope)))
 
     def place(self, around: ClientEnvironment, scope: ClientScope, part: ClientPart = "entry") -> ClientFile | None:
@@ -264,7 +263,6 @@ def _with_block(place: ClientFile, text: str, *, remove: bool) -> str:
 
 
 def _written(place: ClientFile, text: str, content: Json, changes: Json) -> str:
-    """In TOML, only the changes are rewritten."""
     match place.path.suffix:
         case ".toml":
             file = tomlkit.parse(text)

@@ -138,7 +138,6 @@ def as_lines(home: Home, configuration: Configuration, *, shows_all: bool) -> li
 
 
 def _listed(configuration: Configuration) -> list[tuple[str, object]]:
-    """All settings, and the constants that were set under another server's names."""
     names = [name for name in Settings.__struct_fields__ if name in SETTABLE or name in configuration.origins]
     return [(name, getattr(configuration.settings, name)) for name in names]
 

@@ -69,7 +69,6 @@ def export(file: str | None, project: Sequence[str], markdown: bool, force: bool
 
 
 def _write_markdown(lines: IO[bytes], directory: Path) -> None:
-    """Write memories as Markdown files, and the other lines next to them."""
     folders: dict[str | None, str] = {None: "user"}
     try:
         directory.mkdir(mode=0o700, parents=True)

@@ -46,7 +46,6 @@ MEANING_S: Final = 3.0
 BEST: Final = 5
 QUOTED_CHARACTERS: Final = 60
 LONGEST: Final = 500
-"""The characters of a memory shown in a list at a terminal."""
 MOST_LISTED: Final = 1000
 NAMED_SESSIONS: Final = 200
 NEVER: Final = "9999-12-31"
@@ -261,7 +260,6 @@ def _in_order(
 
 
 def _nothing(where: Where, otherwise: str) -> str:
-    """`otherwise`, or the advice to add a memory if nothing is stored yet."""
     anything, *_ = _gather(where, "list_memories", {"limit": 1, "kind": list(LISTED), "include_forgotten": True})
     if anything:
         return otherwise
@@ -287,7 +285,6 @@ def _read_notes(where: Where) -> dict[str, str]:
 
 
 def _gather(where: Where, tool: str, arguments: Answer) -> tuple[list[Answer], dict[str, str], int]:
-    """The answers of all places, merged: the memories, the warnings, and the number of matches."""
     from remembrancer.commands.projects import notice_of_move
 
     memories: dict[str, Answer] = {}
@@ -397,7 +394,6 @@ def _happened(memory: Answer) -> str:
 
 
 def _day(memory: Answer) -> str:
-    """The day by which lists are ordered and filtered."""
     return local_time(_happened(memory))[:10]
 
 
@@ -499,7 +495,6 @@ def show(where: Where, named: Sequence[str], version: int | None, view: str | No
 
 
 def clients_of(where: Where) -> dict[str, str]:
-    """The names of recent sessions, by session id."""
     from remembrancer.commands.runtime_client import ask_store
     from remembrancer.protocol.browsing import ListSessions
 
@@ -645,7 +640,6 @@ def _graph(where: Where, entity: str, number: int) -> Report:
 
 
 def _relation(edge: Answer) -> str:
-    """A relation as seen from its row's entity; a left arrow marks an incoming one."""
     back = "← " if edge.get("direction") == "incoming" else ""
     fields = (("from", "valid_from"), ("until", "valid_until"))
     times = " ".join(f"{name} {edge[field][:10]}" for name, field in fields if field in edge)

@@ -143,7 +143,6 @@ class Hook:
         return f"{kind}-{crc32(session):08x}-{crc32(directory):08x}"
 
     def _listed(self, directory: str) -> list[str]:
-        """List a directory that only this user can access, creating it if necessary."""
         if self.places.on_disk != self.places.home and not os.path.isdir(self.places.home):
             raise FileNotFoundError("the memory is in RAM, and no runtime is running")
         for path in (os.path.dirname(directory), directory):
@@ -156,7 +155,6 @@ class Hook:
     # --- memories for the assistant ---
 
     def give(self) -> None:
-        """Print the memories that are due. Raises `ValueError` or `OSError` if they cannot be read or written."""
         prompt, called = self.given.get("prompt"), self.given.get("tool_input")
         if self.event == SESSION_START:
             self._give_context("")
@@ -241,7 +239,6 @@ class Hook:
         return reach(Starter(self.places, self.environ), until)
 
     def _answer(self, link: socket.socket | None, arguments: Message, until: float) -> Message | None:
-        """The answer of `get_memory_context`; None if it does not arrive by `until`."""
         from remembrancer.commands.gateway_client import GatewayClient
 
         if link is None:

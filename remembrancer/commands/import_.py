@@ -122,7 +122,6 @@ _encoder: Final = msgspec.msgpack.Encoder()
 
 
 def _import(operations: Sequence[Operation], contents: Contents) -> None:
-    """Raises `RemembrancerError` if the store refuses to continue or stays unavailable."""
     waiting = {operation.operation_id: operation for operation in operations}
     try:
         while waiting:
@@ -276,7 +275,6 @@ def _read_notes(places: Sequence[Path], project: ProjectRef, scope: Scope, conte
 
 
 def _read_details(file: Path, projects: dict[str, ProjectRef], details: dict[str, dict[str, Any]]) -> None:
-    """Add the projects and memory details that an export left next to its Markdown. Raises `FileUnusable`."""
     lines = file.read_bytes().splitlines()[1:] if _is_export(file) else []
     for number, raw in enumerate(lines, 2):
         try:

@@ -71,7 +71,6 @@ def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:
 
 
 def _old_place(named: str, known: Sequence[KnownProject], new: ProjectRef) -> ProjectRef:
-    """The project to move. Its directory may no longer exist, so its path is compared as written."""
     place = Path(named).expanduser().absolute()
     wanted = {str(parent) for path in (place, Path(os.path.realpath(place))) for parent in (path, path / ".git")}
     matching = [project for project in known if named == project.id or project.path in wanted]

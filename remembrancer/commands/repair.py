@@ -77,7 +77,6 @@ def repair(path: Path, now: float) -> dict[str, Any]:
 
 
 def _was_made(fresh: Path, path: Path) -> bool:
-    """True if a killed attempt completed the file, and nothing has been written since."""
     log = path.with_name(f"{path.name}-wal")
     if not fresh.exists() or (log.exists() and log.stat().st_size):  # opening a database leaves an empty log
         return False

@@ -44,7 +44,6 @@ ARGUMENTS: Final = {
     **{"content": "the text", "add": "a tag", "remove": "a tag", "tags": "a tag", "limit": "-n", "add_links": "it"},
     **{name: f"--{name}" for name in ("due", "importance", "kind", "reason", "summary", "supersedes")},
 }
-"""The shell's equivalents of tool arguments."""
 REMEDIES: Final = {
     "allow_secrets": "--allow-secrets stores it anyway",
     "kind": "--kind open_end makes it one",

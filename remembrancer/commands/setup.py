@@ -209,7 +209,6 @@ def _next_steps(done: Sequence[Client], scope: ClientScope, *, with_hooks: bool)
 
 
 def _offer_native_memories() -> list[Line]:
-    """Let searches read the assistants' own memories, if the user agrees."""
     home = locate(os.environ)
     folders = native_files()
     if not folders or read_configuration(os.environ, home.file).settings.native_memories:

@@ -198,7 +198,6 @@ def _sharing() -> Sharing:
 async def _share(
     sharing: Sharing, named: str | None, invite: str | None, *, dry_run: bool, yes: bool, is_users: bool
 ) -> Report:
-    """Share this project, or the user's memories, through a lane that this home has joined or else a new one."""
     project, title = _whose(is_users=is_users)
     path = "" if project is None else project.path
     described = await request_store(DescribeLanes())

@@ -51,7 +51,6 @@ def memory_directory(on_disk: Path) -> Path:
 
 
 def _location_settings(file: Path) -> dict[str, str]:
-    """Empty if the file cannot be read."""
     try:
         content = read_settings_file(file)
     except ValueError:

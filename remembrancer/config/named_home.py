@@ -27,7 +27,6 @@ class RelativeHome(ValueError):
 
 
 def first_of(environ: Mapping[str, str], variables: tuple[str, ...]) -> tuple[str, str | None]:
-    """The first variable with a non-empty value, and that value."""
     return next(((name, environ[name]) for name in variables if environ.get(name)), (variables[0], None))
 
 
@@ -49,7 +48,6 @@ def named_home(environ: Mapping[str, str]) -> tuple[str, str]:
 
 
 def config_file(environ: Mapping[str, str], home: str) -> str | None:
-    """The file named by a variable, or the one in the home, if any."""
     _, named = first_of(environ, CONFIG_VARIABLES)
     if named:
         return os.path.abspath(os.path.expanduser(named))

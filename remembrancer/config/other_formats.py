@@ -80,7 +80,6 @@ def read_other_format(path: Path, text: str) -> Imported:
 
 
 def _flat(content: Mapping[str, object], section: str = "") -> Iterator[tuple[str, object]]:
-    """Names in sections become dotted names."""
     for name, value in content.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{section}{name}.")

@@ -200,7 +200,6 @@ class _Reader:
                 self._drop("chroma_credential_file", why, beside="chroma_url")
 
     def _drop(self, name: str, why: str, *, beside: str = "") -> None:
-        """Refuse a setting, along with the setting that it conflicts with."""
         self.refuse(self.origins.get(name) or self.origins[beside], why)
         for each in (name, beside):
             self._values.pop(each, None)

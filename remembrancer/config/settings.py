@@ -222,7 +222,6 @@ def threads_per_worker(workers: int) -> int:
 
 
 def model_choices(settings: Settings) -> tuple[ModelChoice, tuple[ModelChoice, ...]]:
-    """The configured model, and the fallbacks if it is a provider's."""
     fallbacks = [ModelChoice("onnx", DEFAULT_MODELS["onnx"])]
     if (other := settings.fallback_engine) is not None:
         fallbacks.insert(0, ModelChoice(other, settings.fallback_model or DEFAULT_MODELS[other]))

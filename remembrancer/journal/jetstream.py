@@ -58,7 +58,6 @@ PAGE_BYTES: Final = 4 * 1024 * 1024
 PIECE_BYTES: Final = 512 * 1024
 """Like entries, a snapshot's pieces are below the server's limit for a message."""
 PIECES: Final = 8
-"""The number of pieces requested at once."""
 _STREAM_NOT_FOUND: Final = 10059
 _NAME_IN_USE: Final = 10058
 _FULL: Final = (10023, 10028, 10047, 10077, 10110)
@@ -100,7 +99,6 @@ def state_stream(lane: str) -> str:
 
 
 def rights(lane: str, member: str, inbox: str) -> tuple[list[str], list[str]]:
-    """The subjects that a member of a lane may publish to and subscribe to."""
     both = (entries_stream(lane), state_stream(lane))
     reads = [f"$JS.API.{verb}.{stream}" for stream in both for verb in ("STREAM.INFO", "STREAM.MSG.GET", "DIRECT.GET")]
     state = f"rmb.{lane}.s"

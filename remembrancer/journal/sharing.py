@@ -109,9 +109,6 @@ class Sharing:
         with suppress(RemembrancerError):
             async with aclosing(self.open(membership)) as journal:
                 await journal.notify(lane, membership.member, LEFT)
-        self._forget(lane)
-
-    def _forget(self, lane: str) -> None:
         (self._lanes / f"{lane}.json").unlink()
 
     async def join(self, invitation: str) -> Membership:
@@ -136,7 +133,7 @@ class Sharing:
                 )
             await journal.notify(membership.lane, membership.member, JOINED)
         except RemembrancerError:
-            self._forget(membership.lane)
+            (self._lanes / f"{membership.lane}.json").unlink()
             raise
         finally:
             await journal.aclose()
@@ -219,7 +216,6 @@ class Sharing:
     async def _member(
         self, administration: Administration, lane: str, title: str, member: str, keyring: Keyring, *, is_users: bool
     ) -> Membership:
-        """Returns a membership, and records it."""
         key = KeyPair.new(USER)
         publishes, hears = rights(lane, member, key.inbox)
         jwt = administration.authority.user(member, publishes, hears, key=key)
@@ -306,7 +302,6 @@ def _connection(server: Server) -> JetStreamJournal:
 
 
 def _everything(administration: Administration) -> Server:
-    """The servers, with the permissions for all lanes."""
     key = KeyPair.new(USER)
     jwt = administration.authority.user("administration", [">"], [">"], key=key)
     return Server(administration.urls, jwt, key.seed, administration.certificate)

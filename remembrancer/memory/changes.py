@@ -287,7 +287,6 @@ AROUND: Final = 40
 
 
 def changed_line(before: str, passage: TextEdit) -> str:
-    """The beginning of the new passage, with the rest of its line."""
     above, below = before.split(passage.old)
     start, end = above.rpartition("\n")[2], below.partition("\n")[0]
     left = start if len(start) <= AROUND else f"…{cut_at_word(start[::-1], AROUND)[::-1]}"

@@ -120,7 +120,6 @@ class _Cutter(NamedTuple):
         return self.text[self.starts[number] : self.starts[number + 1]]
 
     def _parts(self, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """Parts of a line, with room for the overlap, cut after sentences or else between words."""
         room = self.tokens - self.overlap
         while start < end:
             window = self.text[start : min(end, start + _CHARACTERS * room)]

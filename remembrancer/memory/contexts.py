@@ -16,7 +16,6 @@ STANDING_SHARE: Final = 0.35
 ENDS_SHARE: Final = 0.1
 """The budget's maximum shares for standing memories and open ends, if not all memories fit."""
 LEAST_FOR_ENDS: Final = 80
-"""Tokens reserved for the most urgent open ends."""
 AROUND, DATED = 6, 8
 """A line's tokens in addition to its text, and those of a date."""
 HEADINGS: Final = 50

@@ -33,7 +33,6 @@ ARGUMENTS: Final = {"add_tags": "tags.add", "add_entities": "related_entities.ad
 MAY_BE_ALLOWED: Final = (StoreMemory, UpdateMemory, ImportMemory)
 
 _UNSEEN: Final = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\u2061\u2062\u2063\u2064\ufeff"))
-"""Zero-width characters, which are ignored."""
 _KEY_BLOCK: Final = "private key"
 _END_OF_KEY: Final = re.compile(r"-----END [A-Za-z0-9 ]{1,140}-----")
 
@@ -148,8 +147,7 @@ def _check_of(shapes: Mapping[str, str], trimmed: str, different: str, entropy: 
 
 
 def find_credential(text: str) -> str | None:
-    first = next(credentials_in(text), None)
-    return None if first is None else first.sort
+    return next((each.sort for each in credentials_in(text)), None)
 
 
 def credentials_in(text: str) -> Iterator[Credential]:

@@ -16,7 +16,6 @@ from remembrancer.memory.decay import DAY_S, RECENCY_HALF_LIFE_S, has_ended
 from remembrancer.protocol.kinds import Kind, Status
 
 Column = NDArray[np.float64]
-"""One number for each candidate."""
 
 COSINE_FLOOR: Final = 0.1
 """The default model's cosine of two unrelated texts."""
@@ -30,7 +29,6 @@ COMMON: Final = 2_000
 """A word in more memories is weighted as if it were in this many."""
 STANDINGS: Final[Mapping[Status, float]] = {"active": 0.0, "consolidated": 0.1, "promoted": 0.4, "archived": 0.5}
 EXPIRED: Final = 1.0
-"""The standing of a fact that is no longer valid."""
 RULES: Final[frozenset[Kind]] = frozenset({"convention", "preference", "procedure"})
 """Kinds that apply to many tasks without sharing words with them."""
 OF_A_RULE: Final = -0.25

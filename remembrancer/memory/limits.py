@@ -10,7 +10,6 @@ from remembrancer.protocol.writes import ShownFields
 MAX_ANSWER_BYTES: Final = 1_000_000
 """Larger answers would delay others. A single memory is always returned in full."""
 LISTED_BYTES: Final = MAX_ANSWER_BYTES * 4 // 5
-"""The maximum size of the memories on one page."""
 MAX_QUERY_BYTES: Final = 16_384
 MAX_TAGS: Final = 100
 MAX_TAG: Final = 100

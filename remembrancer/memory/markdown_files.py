@@ -83,7 +83,6 @@ def read_file(text: str, details: Mapping[str, Mapping[str, Any]]) -> tuple[str,
 
 
 def _kind_named(title: str) -> Kind | None:
-    """The kind of rule that a heading names: "Decisions (2026)", "Coding conventions", "Rules of the house"."""
     subject = re.split(r" (?:of|for|about|in|on) | \(", title.lower())[0]
     kind = KINDS_NAMED.get(subject.rpartition(" ")[2])
     return kind if kind in RULES_OF_WORK else None

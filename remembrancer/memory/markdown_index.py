@@ -76,7 +76,6 @@ def outside(content: str) -> str:
 
 
 def items_in(text: str) -> list[str]:
-    """The non-empty lines of a text, each with the indented lines that follow it."""
     items: list[str] = []
     for line in filter(str.strip, text.splitlines()):
         if line.startswith("  ") and items:

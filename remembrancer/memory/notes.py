@@ -23,7 +23,6 @@ _HEADING: Final = re.compile(r"(#{1,6})(?:[ \t]+|$)(.*?)[ \t#]*$")
 
 
 def directories_of(places: Sequence[str]) -> tuple[str, ...]:
-    """The directories among note locations, each with one trailing slash."""
     return tuple(
         f"{PurePosixPath(place)}/" for place in places if place.endswith("/") or not place.lower().endswith(".md")
     )
@@ -134,7 +133,6 @@ def _parse_heading(heading: str) -> tuple[int, str]:
 
 
 def _find(headings: Sequence[Block], heading: str) -> int | None:
-    """The index of a heading, given its path or the end of its path, ignoring case."""
     level, title = _parse_heading(heading)
     wanted = " ".join(title.split()).casefold()
     if not wanted or "\n" in title or "\r" in title:

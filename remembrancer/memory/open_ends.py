@@ -28,7 +28,6 @@ _NOTHING: Final = re.compile(
     r"(?:nothing|none|n/?a|nichts|rien|nada)(?: (?:else|more|left|mehr))?\s*[.!]?\s*", re.IGNORECASE
 )
 _ITEM: Final = re.compile(r"(?:^|\n)[ \t]*(?:[-*•–]|\(?\d{1,2}[.)])[ \t]+(?:\[ \][ \t]+)?")
-"""A list marker, with any unticked box."""
 _NUMBER: Final = re.compile(r"(?:^|\s)\(\d{1,2}\)\s")
 _LISTS: Final = word_lists("open_ends")
 _OPEN: Final = _LISTS["open"]
@@ -151,7 +150,6 @@ _RULE: Final = re.compile(
     r"|\b(?:not|nicht|cannot|\w+n['’]t|(?:there|be|is|are) no)\b(?! (?:forget|vergessen))",
     re.IGNORECASE,
 )
-"""A condition, a forecast, a habit or a negation."""
 _STATE: Final = re.compile(
     rf"\b(?:{'|'.join(_LISTS['facts'])}|(?-i:may)|ist(?!.* zu )"
     r"|(?:is|are)(?! (?:\S+ ){0,3}?(?:due|charge|\w+ing)\b))\b",
@@ -196,7 +194,6 @@ def _words_in(text: str) -> set[str]:
 
 
 def is_list_of_open_ends(text: str) -> bool:
-    """True if a text's first words announce open ends, and it does not say that there are none."""
     heading = _HEADING.match(text)
     return heading is not None and not _NOTHING.fullmatch(text, heading.end())
 
@@ -333,7 +330,6 @@ def is_appointment(text: str, at: float, zone: tzinfo | None = None) -> bool:
 
 
 def names_appointment(text: str) -> bool:
-    """True for a single sentence about an appointment or event, future or past."""
     text = with_iso_dates(text.strip())
     appointment = _APPOINTMENT.match(text)
     is_task = (appointment and appointment["person"]) or _TASK.match(text) or _ACTION.match(text)

@@ -18,7 +18,6 @@ LONGEST_SHOWN: Final = 60
 CODE_ENTITIES: Final = frozenset(("file", "function", "method", "class", "module"))
 _LISTS: Final = word_lists("project_specifics")
 EVERYWHERE: Final = _LISTS["everywhere"]
-"""Files with the same name in every project."""
 PRODUCTS: Final = _LISTS["products"]
 _PATH: Final = re.compile(
     rf"(?<![\w@.~/-])(?:(?:\.{{1,2}}/|[A-Za-z]:\\|(?:{'|'.join(_LISTS['source_directories'])})[/\\])[\w@./\\-]*\w"
@@ -62,7 +61,6 @@ def is_project_specific(content: str, entities: Iterable[tuple[str, str]], proje
 
 
 def _names_project(text: str, project_name: str) -> bool:
-    """True if a text has the words of a project's name, joined in any way."""
     parts = _PARTS.findall(project_name)
     if sum(map(len, parts)) < LEAST_NAME:
         return False

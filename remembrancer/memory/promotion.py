@@ -121,7 +121,6 @@ def to_user(memory: Material, *, project_name: str = "") -> Verdict:
 
 
 def wishing_person(content: str) -> str:
-    """The named person whose wish or taste a text states, unless it is the user's."""
     wish = _WISH.search(content)
     subject = "" if wish is None else wish["subject"] or wish["owner"] or ""
     is_name = subject[:1].isupper() and not subject.isupper() and subject.lower() not in stop_words_of(content)
@@ -162,7 +161,6 @@ def strongest(
 
 
 def merged_confidence(existing: float, target: Literal["project", "user"]) -> float:
-    """Higher than before the merge, since the memory was stated twice."""
     gain = USER_CONFIDENCE_GAIN if target == "user" else PROJECT_CONFIDENCE_GAIN
     return min(round(existing + gain, DIGITS), 1.0)
 

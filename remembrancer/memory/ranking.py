@@ -99,7 +99,6 @@ LIFTED_TO: Final = 0.8
 
 
 def scored(rows: Column, weights: Column) -> tuple[Column, Column]:
-    """Each feature's contribution (candidates, features) to the scores, and the scores."""
     shares = rows * weights
     if len(shares):
         own = shares.sum(axis=1) - shares[:, JOINED]
@@ -186,7 +185,6 @@ PROFILES: Final[Mapping[ProfileName, Mapping[Scope, float]]] = {
     "new_project": {"session": 0.30, "project": 0.10, "user": 0.60},
     "architecture": {"session": 0.15, "project": 0.65, "user": 0.20},
 }
-"""The weights of the scopes; each profile's add up to 1."""
 SCOPE_TEMPER: Final = 0.4
 """Makes a profile decide only between memories that match about equally."""
 

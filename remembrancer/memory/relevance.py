@@ -22,7 +22,6 @@ MOST_OPENING_WORDS: Final = 4
 
 
 def is_question(query: str) -> bool:
-    """True if a query asks something, and is not a request for work."""
     words = [each[0].casefold() for each in islice(_WORD.finditer(query), MOST_OPENING_WORDS)]
     for length in range(len(words), 0, -1):
         opening = "-".join(words[:length])
@@ -44,7 +43,6 @@ COSINE, RELEVANCE, RULE, INTERCEPT = 10.0, 0.62, 2.34, -6.8
 
 
 def needed_for_prompt(memories: Iterable[RecalledMemory]) -> list[RecalledMemory]:
-    """The memories that a prompt probably needs, most probable first."""
     chances = [(_probability_for_prompt(each), each) for each in memories]
     best = sorted(chances, key=lambda item: -item[0])[:MOST_FOR_PROMPT]
     return [each for chance, each in best if chance >= LEAST_FOR_PROMPT]

@@ -43,7 +43,6 @@ MOST_LEAD: Final = 0.3
 NUMBERED: Final = 2
 """The words before the number that says which of several such things a text is about."""
 LEAST_FRAME: Final = 0.5
-"""The minimum similarity of word sequences with a common frame."""
 LEAST_COUNTED: Final = 4
 """Three similar texts may be one thing that changed twice."""
 
@@ -394,7 +393,6 @@ def _affixes(pair: TextPair) -> float:
 
 
 def _form(pair: TextPair) -> float:
-    """1 if two rules about names or code have a common aspect, -1 if not."""
     one, other = pair.earlier.forms, pair.later.forms
     return (1.0 if one & other else -1.0) if one and other else 0.0
 
@@ -495,7 +493,6 @@ def _corrects(pair: TextPair) -> float:
 
 
 def _ended(pair: TextPair) -> float:
-    """1 if the later text says that something named in both is over."""
     named = pair.earlier.values | pair.later.values
     return float(not named.isdisjoint(pair.later.ended & pair.earlier.keys))
 
@@ -547,13 +544,11 @@ INTERCEPT: Final = -4.37
 
 
 def _repeats(pair: TextPair) -> bool:
-    """True if the later text repeats the earlier one, without another name or number."""
     says_otherwise = pair.later.takes_back or pair.later.changes or pair.later.denies != pair.earlier.denies
     return not (says_otherwise or pair.own[0] or pair.own[1] & pair.later.values)
 
 
 def probability(pair: TextPair) -> float:
-    """The probability that the later text replaces the earlier one, in [0, 1]."""
     if _repeats(pair):
         return 0.0
     logit = INTERCEPT + sum(each.weight * each.of(pair) for each in FEATURES)

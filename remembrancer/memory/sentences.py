@@ -45,7 +45,6 @@ def split_sentences(text: str) -> list[str]:
 
 
 def _ends_nothing(text: str, begin: int, match: re.Match[str]) -> bool:
-    """True after an abbreviation, or a number at the start of the piece."""
     mark = match.start()
     if text[mark] != "." or "\n" in match.group():
         return False
@@ -92,7 +91,6 @@ def one_line(text: str) -> str:
 
 
 def without_marks(text: str) -> str:
-    """A Markdown text on one line, without its marks."""
     lines = []
     for line in _BOLD.sub(r"\1", text).splitlines():
         words = _MARKS.sub("", line).strip()

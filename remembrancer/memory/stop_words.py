@@ -43,5 +43,4 @@ def language_of(text: str) -> str | None:
 
 
 def stop_words_of(text: str) -> frozenset[str]:
-    """The stop words of a query's language, or else of English."""
     return STOP_WORDS.get(language_of(text) or ENGLISH, STOP_WORDS[ENGLISH])

@@ -62,7 +62,6 @@ def words_of(text: str) -> list[str]:
 
 
 def runs_of(text: str) -> list[str]:
-    """The runs of a bare text in scripts without spaces."""
     return [run for word in _WORD.findall(text) for run in _RUN.findall(word)]
 
 
@@ -81,7 +80,6 @@ def name_parts(words: Iterable[str]) -> list[str]:
 
 
 def joined_names(piece: str) -> list[str]:
-    """Each name of several parts as one word. A path has several names."""
     return [
         joined for name in _NAME.findall(piece) if len(name) <= LONGEST and (joined := _joined(_WORD.findall(name)))
     ]

@@ -202,7 +202,6 @@ def neutralised(text: str) -> str:
 
 
 def neutralised_value(value: Any) -> Any:
-    """A value with all its texts neutralised, including member names."""
     match value:
         case str():
             return neutralised(value)

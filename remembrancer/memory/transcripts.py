@@ -107,7 +107,6 @@ def _message_in(record: dict[str, Any]) -> tuple[TranscriptRole, str]:
 
 
 def _block(block: Any) -> str:
-    """A block of a Claude Code message, or a Codex item that is not a message."""
     match block:
         case {"type": "text"}:
             return _spoken(_text_of(block, "text"))

@@ -85,7 +85,6 @@ def _without_inflection(word: str) -> str:
 
 
 def _without_ending(word: str) -> str:
-    """Removes the first ending that leaves enough letters."""
     for ending in _BY_LAST.get(word[-1], ()):
         root = word[: -len(ending)]
         if word.endswith(ending) and len(root) >= _SHORTEST_ROOT:

@@ -74,7 +74,6 @@ class ArgumentDecoder(Generic[T]):
             raise self._explain(str(error)) from error
 
     def _explain(self, message: str) -> InvalidInput:
-        """The decoder's error with the field at fault, and what is allowed there."""
         place, missing = _PLACE.search(message), _MISSING.search(message)
         path = place["path"] if place else ""
         field = f"{path}.{missing['name']}" if missing else path

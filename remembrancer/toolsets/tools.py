@@ -285,7 +285,6 @@ async def _with_short_ids(call: Call, answer: Answer) -> Answer:
 
 
 async def short_forms_of(call: Call, memory_ids: Iterable[str]) -> dict[str, str]:
-    """The short forms that the store provides, or has provided before."""
     known, ids = call.session.short_ids, list(memory_ids)
     unknown = [each for each in ids if each not in known]
     if unknown and call.service.store_health.usable:

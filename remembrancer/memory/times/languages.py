@@ -35,7 +35,6 @@ def in_english(text: str) -> str:
 
 @cache
 def _words(language: str) -> Words:
-    """Words with translations, or in the order of the English words."""
     words: dict[str, dict[str, str]] = {}
     for group, lines in toml_file(FILE)[language]["words"].items():
         known = words.setdefault(group, {})

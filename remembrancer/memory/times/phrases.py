@@ -83,7 +83,6 @@ def _midnight(of: datetime) -> datetime:
 
 
 def _day(of: datetime, part: str | None = None) -> Span:
-    """A day, or its morning, afternoon, evening or night."""
     begins, ends = PARTS_OF_DAY[part.lower()] if part else (0, 24)
     start, slack = _midnight(of), timedelta(hours=6) if part else DAY
     return Span(start + timedelta(hours=begins), start + timedelta(hours=ends), slack)

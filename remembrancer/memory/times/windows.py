@@ -74,7 +74,6 @@ def time_windows(query: str, reference: float, zone: tzinfo | None = UTC) -> tup
 
 
 def without_times(query: str) -> str:
-    """The query without its times and the words that belong to them."""
     text = read_query(query)
     for phrase in reversed(phrases(text)):
         before = _RELATION.sub(" ", text[: phrase.begin])
@@ -124,7 +123,6 @@ def read_query(query: str) -> str:
 
 
 def _spans(text: str, named: Sequence[Phrase], now: datetime) -> Iterable[Span]:
-    """The spans of the phrases together with the words before and between them."""
     place = 0
     while place < len(named):
         first = named[place]

@@ -270,7 +270,6 @@ class _Directory:
         raise NotFound(f"The path {path} does not exist. Please provide a valid path.", field=PATH)
 
     def _chosen(self, path: str, field: str, verb: str, advice: str) -> list[File]:
-        """The file at a path, or the files in a directory. Raises `InvalidInput` if one of the files is a group."""
         normal = normal_path(path)
         if normal in _DIRECTORIES.values():
             raise InvalidInput(f"Cannot {verb} the {normal} directory itself", field=field)
@@ -333,7 +332,6 @@ class _Directory:
 
 
 def _given(command: Callable[..., str], arguments: MemoryArguments) -> dict[str, Any]:
-    """A command's arguments, by the names of its parameters. Raises `InvalidInput` if one is missing."""
     given: dict[str, Any] = {}
     for name, parameter in inspect.signature(command).parameters.items():
         values = (getattr(arguments, each) for each in (name, _ALIASES.get(name, name)))

@@ -210,7 +210,6 @@ def transcript_paths(root: Path, settings: Settings) -> Iterator[Path]:
 
 
 def _folder_name(root: Path) -> str:
-    """The folder in which Claude Code keeps the transcripts of a directory's sessions."""
     return re.sub(r"[^A-Za-z0-9]", "-", str(root))
 
 

@@ -70,7 +70,6 @@ def fact_of(memory: ListedMemory) -> Answer:
 async def _found(
     call: Call, query: str, strategy: Strategy, ranking: Ranking, limit: int, include_invalid: bool
 ) -> Answer:
-    """Memories that are no longer valid are found only on request."""
     check_text(query, field="query", longest_bytes=MAX_QUERY_BYTES)
     request = Recall(
         call.caller.session_id,
@@ -105,7 +104,6 @@ async def search_text(call: Call, query: str, limit: Found = 10, include_invalid
 
 
 async def _page(call: Call, limit: int, offset: int, order: Order, valid_at: float | None) -> Answer:
-    """The memories valid at a given time; without a time, all memories."""
     session_id, project = call.caller.session_id, call.caller.project
     request = ListMemories(session_id, project=project, order=order, valid_at=valid_at, limit=limit, offset=offset)
     return await listed(call, request, fact_of)

@@ -79,7 +79,6 @@ def with_lines(
 
 
 def line_of(memory: RecalledMemory, terms: frozenset[str]) -> Answer:
-    """An unlikely answer, from the sentence that shares the most terms with the query."""
     matching = from_best_sentence(without_label(memory.content), lambda each: len(terms_of(each) & terms))
     return {**_place_of(memory), "content": first_words(matching, WORDS_OF_LINE), **_unusual(memory)}
 
@@ -132,7 +131,6 @@ def _unusual(memory: RecalledMemory) -> Answer:
 
 
 def updated(memory: ListedMemory) -> Answer:
-    """The day of a memory's last change, if later than that on which it was stored."""
     day = iso(memory.updated_at)[:10]
     return {"updated": day} if memory.version > 1 and day > iso(memory.created_at)[:10] else {}
 
@@ -151,7 +149,6 @@ def state_of(memory: PortableMemory | MemoryVersion | ListedMemory) -> Answer:
 
 
 def _signals(memory: RecalledMemory) -> dict[str, float]:
-    """The score, and each feature's contribution to it, largest first."""
     shares = sorted(memory.scores.shares.items(), key=lambda item: -abs(item[1]))
     return {"final": round(memory.scores.final, _ROUNDED), **dict(shares)}
 

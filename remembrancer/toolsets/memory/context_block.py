@@ -220,7 +220,6 @@ def _within(root: str, memory: RecalledMemory) -> RecalledMemory:
 
 
 def _escaped(lines: Sequence[str]) -> Iterator[str]:
-    """Drop consecutive empty lines, and escape headings, rules and code."""
     was_empty = False
     for each in lines:
         line = each.rstrip()

@@ -85,7 +85,6 @@ async def read_day(
 
 
 def stands(change: MemoryChanged) -> bool:
-    """True unless a change was undone, or undid another change."""
     return not (change.is_undone or change.undid or change.change == UNDONE)
 
 

@@ -122,7 +122,6 @@ async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -
 
 
 async def _in_doubt(call: Call) -> str:
-    """A question about a memory probably replaced by one from this session, if any."""
     near = await call.next_near()
     ids = await short_forms_of(call, [memory_id for each in near for memory_id in (each.memory_id, each.replaced_by)])
     return "".join(
@@ -196,7 +195,6 @@ async def action_block(call: Call, action: Action, known: Sequence[str]) -> Answ
 
 
 def _remark_on(memory: RecalledMemory, texts: Mapping[str, str]) -> str:
-    """A memory's day, and the beginning of any text that may have replaced it."""
     newer = next((texts[each] for each in memory.possibly_superseded_by if each in texts), "")
     doubt = f" (possibly superseded: “{neutralised(first_words(newer, WORDS_OF_NEWER))}”)" if newer else ""
     verb = _VERBS.get(memory.kind, "since") if memory.kind is not None else "since"

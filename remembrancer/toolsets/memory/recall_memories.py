@@ -60,12 +60,10 @@ STANDING_NOTE: Final = "Perhaps nothing answers the query. In case it is a task,
 LEAST_ROOM: Final = 10
 """A lower `limit` leaves no room for memories that apply to every task."""
 STANDING_TOKENS: Final = 800
-"""The maximum tokens for memories that apply to every task."""
 MOST_STANDING: Final = 100
 MOST_NEAR: Final = 5
 """The memories in an answer that apply to every task, if there are more than `MOST_STANDING`."""
 CODE: Final = "code"
-"""Searched and shown alongside the other sources."""
 CODE_SHARE: Final = 3
 """Code gets at most `max_tokens` divided by this."""
 NOTHING: Final = Recalled((), 0, 0, "hybrid")
@@ -229,7 +227,6 @@ async def _standing(nearest: Sequence[RecalledMemory], call: Call) -> list[Liste
 
 
 def _asks_for_open_ends(request: Recall, limit: int | None) -> bool:
-    """True if a caller wants all open ends, judging by the question, or by the kind alone."""
     filters = request.filters
     is_of_kind = filters == Filters(request.session_id, kinds=(OPEN_END,))
     asks = asks_for_open_ends(request.query) and (is_of_kind or filters == Filters(request.session_id))

@@ -154,7 +154,6 @@ def _together(answers: Sequence[Answer]) -> Answer:
 
 
 async def _store(call: Call, arguments: MemoryArguments, change: StoreMemory, part: str) -> Answer:
-    """`part` distinguishes several memories of a call."""
     memory_id = call.memory_id(part)  # not earlier: an id can only be derived from checked arguments
     change = msgspec.structs.replace(change, memory_id=memory_id)
     given_scope = arguments.scope or change.scope
