@@ -560,13 +560,13 @@ def _changes(where: Where, answer: Answer, clients: Mapping[str, str]) -> tuple[
     from remembrancer.commands.runtime_client import ask_store, paths_here
     from remembrancer.protocol.reads import GetMemory
     from remembrancer.toolsets.memory.day_log import CHANGE_WORDS
-    from remembrancer.toolsets.memory.get_memory import shown
+    from remembrancer.toolsets.memory.get_memory import answer_of
 
     states: dict[int, Answer] = {}
     for place in where.places:
         with suppress(NotFound):
             reply = ask_store(GetMemory(place.project, SHELL_SESSION, answer["id"]))
-            states = {each.version: neutralised_value(shown(reply, each.version)) for each in reply.memory.history}
+            states = {each.version: neutralised_value(answer_of(reply, each.version)) for each in reply.memory.history}
             break
     facts = {"memory_id": answer["id"], "history": answer["history"], "omitted": answer.get("history_omitted", 0)}
     rows = []

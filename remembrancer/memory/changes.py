@@ -14,7 +14,7 @@ from remembrancer.memory.limits import MAX_ENTITIES, MAX_TAGS
 from remembrancer.memory.names import name_key
 from remembrancer.memory.open_ends import due_of_open_end, moved_to
 from remembrancer.memory.sentences import cut_at_word, excerpt
-from remembrancer.memory.text import MAX_OBJECT_BYTES, shown
+from remembrancer.memory.text import MAX_OBJECT_BYTES, quote
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.kinds import OPEN_END, SESSION_KINDS, Kind, kind_of_type, type_of_kind
 from remembrancer.protocol.runs import ReviseMemory
@@ -271,10 +271,10 @@ def _check_tags(before: MemoryVersion, after: MemoryVersion, argument: str) -> N
 def _with_passage(text: str, change: TextEdit) -> str:
     start = text.find(change.old)
     if start < 0:
-        message = f"the memory does not contain {shown(change.old)}: quote a passage exactly"
+        message = f"the memory does not contain {quote(change.old)}: quote a passage exactly"
         raise InvalidInput(message, field="old")
     if text.find(change.old, start + 1) >= 0:
-        message = f"the memory contains {shown(change.old)} several times: quote more of the text around it"
+        message = f"the memory contains {quote(change.old)} several times: quote more of the text around it"
         raise InvalidInput(message, field="old")
     replaced = text.replace(change.old, change.new)
     if not replaced.strip():

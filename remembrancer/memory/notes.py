@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from typing import Final, Literal, NamedTuple
 
 from remembrancer.memory.chunks import Block, headings_of, line_starts
-from remembrancer.memory.text import check_text, nearest, shown
+from remembrancer.memory.text import check_text, nearest, quote
 from remembrancer.protocol.errors import InvalidInput, NotFound
 
 MAX_NOTE_BYTES: Final = 262_144
@@ -46,7 +46,7 @@ def clean_note_path(path: str, root: str, places: Sequence[str]) -> str:
     if pure.is_absolute() or ".." in pure.parts:
         why = f"is outside the workspace {root}: give a path relative to it"
     elif odd:
-        why = f"has a name that is not allowed: {shown(odd[0])}"
+        why = f"has a name that is not allowed: {quote(odd[0])}"
     elif any(len(each.encode()) > 200 for each in pure.parts):
         why = "has a name of more than 200 bytes"
     elif pure.suffix.lower() != ".md":
@@ -56,7 +56,7 @@ def clean_note_path(path: str, root: str, places: Sequence[str]) -> str:
     else:
         return str(pure)
     allowed = ", ".join([*files, *(f"{directory}*.md" for directory in directories)])
-    raise InvalidInput(f"{shown(path)} {why} (notes are {allowed})", field="path")
+    raise InvalidInput(f"{quote(path)} {why} (notes are {allowed})", field="path")
 
 
 class Edited(NamedTuple):
@@ -81,7 +81,7 @@ def edited(text: str, content: str, mode: Literal["append", "replace"], heading:
         index = _find(headings, heading)
         if index is None and mode == "replace":
             known = nearest(heading, [each.path for each in headings[:MAX_NAMED]])
-            raise NotFound(f"there is no heading {shown(heading)}{known}", field="heading")
+            raise NotFound(f"there is no heading {quote(heading)}{known}", field="heading")
         if index is None:
             level, title = _parse_heading(heading)
             above, _, last = title.rpartition(" > ")
@@ -143,7 +143,7 @@ def _find(headings: Sequence[Block], heading: str) -> int | None:
         if len(matching) > 1:
             named = dict.fromkeys(headings[place].path for place in matching)
             remedy = f"give the path of one of them, {', '.join(named)}" if named.keys() - {title} else "rename one"
-            message = f"{len(matching)} headings are called {shown(title)}: {remedy}"
+            message = f"{len(matching)} headings are called {quote(title)}: {remedy}"
             raise InvalidInput(message, field="heading")
         if matching:
             return matching[0]

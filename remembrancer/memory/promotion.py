@@ -101,7 +101,7 @@ def to_user(memory: Material, *, project_name: str = "") -> Verdict:
     if obstacle is None and memory.kind not in USER_KINDS:
         obstacle = f"{named_kind(memory.kind)} stays in its project"
     if obstacle is None and not speaks and memory.importance < USER_MIN_IMPORTANCE:
-        obstacle = f"its importance {shown(memory.importance)} is below {USER_MIN_IMPORTANCE:g}"
+        obstacle = f"its importance {truncated(memory.importance)} is below {USER_MIN_IMPORTANCE:g}"
     if obstacle is None and not speaks and memory.sessions_used < USER_MIN_SESSIONS:
         used = count(memory.sessions_used, "session")
         obstacle = f"it was used in {used}, and {USER_MIN_SESSIONS} are needed"
@@ -170,7 +170,7 @@ def named_kind(kind: Kind) -> str:
     return f"an {words}" if words[0] in "aeiou" else f"a {words}"
 
 
-def shown(value: float) -> str:
+def truncated(value: float) -> str:
     """Truncated to three digits, so that a value below a threshold looks below it."""
     return f"{math.floor(value * 1000 + 1e-6) / 1000:g}"
 
@@ -190,8 +190,8 @@ def _standing(memory: Material, scope: Scope) -> str | None:
 
 def _threshold(score: float, least: float) -> Verdict:
     if score >= least:
-        return Verdict(True, score, f"its score {shown(score)} reaches {least:g}")
-    return Verdict(False, score, f"its score {shown(score)} is below {least:g}")
+        return Verdict(True, score, f"its score {truncated(score)} reaches {least:g}")
+    return Verdict(False, score, f"its score {truncated(score)} is below {least:g}")
 
 
 # Explanations.

@@ -30,7 +30,7 @@ def clean_name(text: str, *, field: str, longest: int) -> str:
         raise InvalidInput(f"{field} may have at most {longest} characters, but has {len(name)}", field=field)
     if not name.isprintable() and any(each in _UNSEEN or unicodedata.category(each) in _REFUSED for each in name):
         raise InvalidInput(
-            f"{field} must not contain control characters or lone surrogates: {shown(name)}", field=field
+            f"{field} must not contain control characters or lone surrogates: {quote(name)}", field=field
         )
     return name
 
@@ -62,7 +62,7 @@ def finder_of(patterns: Iterable[str]) -> Callable[[str], list[int]]:
     return lambda text: sorted(matcher.Match(text) or ())
 
 
-def shown(value: object) -> str:
+def quote(value: object) -> str:
     """A value as quoted in an error message: short and printable, as JSON unless it is text."""
     text = repr(value) if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
@@ -105,7 +105,7 @@ def clean_object(given: dict[str, Any], *, field: str) -> dict[str, Any] | None:
     if not given:
         return None
     for name, value in given.items():
-        _check_value(value, f"{field}.{shown(name)[1:-1]}", 1)
+        _check_value(value, f"{field}.{quote(name)[1:-1]}", 1)
     cleaned = {clean_name(name, field=field, longest=MAX_KEY): value for name, value in given.items()}
     try:
         size = len(msgspec.json.encode(cleaned))
@@ -120,13 +120,13 @@ def clean_object(given: dict[str, Any], *, field: str) -> dict[str, Any] | None:
 def _check_value(value: Any, field: str, depth: int) -> None:
     match value:
         case int() | float() if not abs(value) <= MAX_EXACT:
-            message = f"{field} must be a number from -2**53 to 2**53, not {shown(value)}: give it as a string"
+            message = f"{field} must be a number from -2**53 to 2**53, not {quote(value)}: give it as a string"
             raise InvalidInput(message, field=field)
         case dict() | list() if depth >= MAX_OBJECT_DEPTH:
             raise InvalidInput(f"{field} is nested more than {MAX_OBJECT_DEPTH} levels deep", field=field)
         case dict():
             for name, each in value.items():
-                _check_value(each, f"{field}.{shown(name)[1:-1]}", depth + 1)
+                _check_value(each, f"{field}.{quote(name)[1:-1]}", depth + 1)
         case list():
             for place, each in enumerate(value):
                 _check_value(each, f"{field}[{place}]", depth + 1)

@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from remembrancer.memory.text import nearest, shown, types_in_words
+from remembrancer.memory.text import nearest, quote, types_in_words
 from remembrancer.protocol.errors import InvalidInput
 
 _DROPPED: Final = frozenset({"title", "additionalProperties"})
@@ -106,8 +106,8 @@ def _lenient(value: Any, node: dict[str, Any], path: tuple[str, ...]) -> Any:
         known, required = node.get("properties", {}), node.get("required", ())
         for name in value:
             if name not in known:
-                field = ".".join((*path, shown(name)[1:-1]))
-                raise InvalidInput(f"unknown field {shown(name)}{nearest(name, known)}", field=field)
+                field = ".".join((*path, quote(name)[1:-1]))
+                raise InvalidInput(f"unknown field {quote(name)}{nearest(name, known)}", field=field)
         return {
             name: _lenient(each, known[name], (*path, name))
             for name, each in value.items()

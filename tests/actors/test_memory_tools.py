@@ -24,7 +24,7 @@ from remembrancer.protocol.reads import MemoryShown
 from remembrancer.protocol.runs import ApplyRun, ChainLink, LoggedPromotion, ReviseMemory
 from remembrancer.protocol.session_life import RecordEvents, Turn
 from remembrancer.protocol.writes import HistoryEntry, MemoryLink, MemoryVersion, Operation, PortableMemory
-from remembrancer.toolsets.memory.get_memory import FORMER_TEXTS, shown
+from remembrancer.toolsets.memory.get_memory import FORMER_TEXTS, answer_of
 from remembrancer.toolsets.tools import DATA
 from tests.actors.gateway_rig import RawClient, Rig
 from tests.cases import cases
@@ -379,7 +379,7 @@ def test_a_memory_is_explained() -> None:
         observed_in=("p_0123456789ab",),
         reasons=("Stored by session s.",),
     )
-    answer, then = shown(reply), shown(reply, 1)
+    answer, then = answer_of(reply), answer_of(reply, 1)
     expected = as_it_is | {
         **{"updated_at": "2023-11-14T22:14:20Z", "valid_until": at, "last_accessed": at},
         **{"strength": 0.41, "is_stale": True, "sessions_used": 2, "why": ["Stored by session s."]},
@@ -404,13 +404,13 @@ def test_a_memory_is_explained() -> None:
     assert {name: answer[name] for name in expected} == expected
     assert not {"why", "strength", "is_stale"} & set(then), "what is true now is not said of what was then"
     with pytest.raises(InvalidInput, match="memory:m has no version 3, only 1"):
-        shown(reply, 3)
-    told = shown(reply, detail=False)
+        answer_of(reply, 3)
+    told = answer_of(reply, detail=False)
     assert [told[name] for name in ("links", "incoming_links")] == [
         answer[name][:1] for name in ("links", "incoming_links")
     ]
     assert not {"embedded", "version", "updated_at", "history"} & set(told)
-    assert shown(msgspec.structs.replace(reply, embedded=False), detail=False) == told | {"embedded": False}
+    assert answer_of(msgspec.structs.replace(reply, embedded=False), detail=False) == told | {"embedded": False}
 
 
 async def recalled(client: RawClient, query: str, **arguments: Any) -> list[str]:

@@ -31,7 +31,7 @@ from remembrancer.config.project import project_of, working_tree_of
 from remembrancer.config.reading import read_configuration
 from remembrancer.config.settings import PREFIX, Settings
 from remembrancer.memory.limits import MAX_SESSION_ID
-from remembrancer.memory.text import clean_name, nearest, shown
+from remembrancer.memory.text import clean_name, nearest, quote
 from remembrancer.protocol.environment import TOOLSETS_VARIABLE
 from remembrancer.protocol.errors import InternalError, InvalidInput, RemembrancerError, VersionMismatch
 from remembrancer.protocol.gateway_link import (
@@ -191,7 +191,7 @@ class ToolCalls:
             if name in session.withheld:
                 raise InvalidInput(f"this token is read-only, but {name} may change something", field="name")
             if tool is None:
-                raise InvalidInput(f"there is no tool {shown(name)}{nearest(name, session.tools)}", field="name")
+                raise InvalidInput(f"there is no tool {quote(name)}{nearest(name, session.tools)}", field="name")
             caller = await session.caller()
             call = Call(
                 name,

@@ -39,7 +39,7 @@ from remembrancer.actors.gateway.session_registry import ClientConversation
 from remembrancer.config.project import project_of, working_tree_of
 from remembrancer.config.settings import Settings
 from remembrancer.config.tokens import LOOPBACK, Grant, Tokens, as_granted
-from remembrancer.memory.text import shown
+from remembrancer.memory.text import quote
 from remembrancer.protocol.errors import HomeUnusable, InvalidInput, RemembrancerError
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.wire import Notice
@@ -310,7 +310,7 @@ class HttpServer:
         if self._names is None or (name is not None and name[1].lower() in self._names):
             await (self._cors if scope["path"] == PATH else self._answer_always)(scope, receive, send)
         else:
-            refused = HttpRefusal(400, f"this server is not known as {shown(host)}: see the setting http_hosts")
+            refused = HttpRefusal(400, f"this server is not known as {quote(host)}: see the setting http_hosts")
             await refused.response(None)(scope, receive, send)
 
     async def _answer_always(self, scope: Scope, receive: Receive, send: Send) -> None:

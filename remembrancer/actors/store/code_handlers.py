@@ -22,7 +22,7 @@ from remembrancer.actors.store.indexer_work import IndexerPoll, compared
 from remembrancer.actors.store.records.types import EVERY
 from remembrancer.config.project import project_of, working_tree_of
 from remembrancer.memory.found_names import found_names
-from remembrancer.memory.text import shown
+from remembrancer.memory.text import quote
 from remembrancer.protocol.code import (
     CodeChunk,
     DeleteCode,
@@ -165,7 +165,7 @@ class CodeHandlers(Handlers):
         if tree_id is None:
             return sorted(trees.values(), key=lambda tree: tree.root)
         if tree_id not in trees:
-            raise NotFound(f"no code is indexed under the id {shown(tree_id)}: list_projects lists the known ids")
+            raise NotFound(f"no code is indexed under the id {quote(tree_id)}: list_projects lists the known ids")
         return [trees[tree_id]]
 
     # --- Clients
@@ -215,13 +215,13 @@ class CodeHandlers(Handlers):
                 chunks, about = await self._ask(request.project.id, tree, partial(_searched, request, tree))
                 found += chunks
                 if about.get("status") == "failed":
-                    text = f"The code in {shown(tree.root)} was searched as it was last read: {about.get('error')}."
+                    text = f"The code in {quote(tree.root)} was searched as it was last read: {about.get('error')}."
                     notices.append(Notice("partial_results", text))
                 elif "completed_at" not in about:
-                    text = f"The code in {shown(tree.root)} is still being indexed: try again in a moment."
+                    text = f"The code in {quote(tree.root)} is still being indexed: try again in a moment."
                     notices.append(Notice("partial_results", text))
             except RemembrancerError as error:
-                text = f"The code in {shown(tree.root)} could not be searched: {error}."
+                text = f"The code in {quote(tree.root)} could not be searched: {error}."
                 notices.append(Notice("partial_results", text))
         if not trees:
             notices.append(Notice("no_code", "No code is indexed in this project: call index_project."))
@@ -259,7 +259,7 @@ class CodeHandlers(Handlers):
         try:
             found, is_ready = await self._ask(request.project.id, tree, read)
         except RemembrancerError as error:
-            raise MemoryUnavailable(f"the index of {shown(tree.root)} cannot be read: {error}") from error
+            raise MemoryUnavailable(f"the index of {quote(tree.root)} cannot be read: {error}") from error
         within_s = context.remaining_s()
         return await compared(tree.root, found, request.limit, "stale" if is_ready else "syncing", within_s)
 
@@ -333,16 +333,16 @@ def _checked_root(request: IndexCode, paths: RuntimePaths) -> str:
     path = request.path
     root = real_path(Path(path).expanduser())
     if not _is_readable(root, request.project):  # before revealing whether it exists
-        raise InvalidInput(f"{shown(path)} is not in this project: give a directory in it", field="path")
+        raise InvalidInput(f"{quote(path)} is not in this project: give a directory in it", field="path")
     if not Path(root).is_absolute() or not Path(root).is_dir():
-        raise InvalidInput(f"{shown(path)} is not a directory: give the path of a repository", field="path")
+        raise InvalidInput(f"{quote(path)} is not a directory: give the path of a repository", field="path")
     if not os.access(root, os.R_OK | os.X_OK):
-        raise InvalidInput(f"{shown(path)} cannot be read by the user that Remembrancer runs as", field="path")
+        raise InvalidInput(f"{quote(path)} cannot be read by the user that Remembrancer runs as", field="path")
     user, home = (Path(real_path(each)) for each in (Path.home(), paths.home))
     if user.is_relative_to(root) or home.is_relative_to(root):
-        raise InvalidInput(f"{shown(path)} contains a home directory: give a directory in it", field="path")
+        raise InvalidInput(f"{quote(path)} contains a home directory: give a directory in it", field="path")
     if Path(root).is_relative_to(home):
-        raise InvalidInput(f"{shown(path)} is in {home}, which is not part of a repository", field="path")
+        raise InvalidInput(f"{quote(path)} is in {home}, which is not part of a repository", field="path")
     return root
 
 

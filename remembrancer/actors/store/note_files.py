@@ -24,7 +24,7 @@ from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Outcome
 from remembrancer.actors.store.records.writer import Writer
 from remembrancer.memory.notes import MAX_FILE_BYTES, Edited, directories_of, edited
-from remembrancer.memory.text import shown
+from remembrancer.memory.text import quote
 from remembrancer.protocol.errors import (
     DiskUnavailable,
     InvalidInput,
@@ -84,7 +84,7 @@ def _written(records: Records, operation: Operation) -> NoteWritten:
 
 def _write(operation: Operation, change: WriteNote) -> NoteWritten:
     if not Path(change.root).is_dir():
-        raise InvalidInput(f"the workspace {shown(change.root)} does not exist", field="path")
+        raise InvalidInput(f"the workspace {quote(change.root)} does not exist", field="path")
     real = real_note(change.path, change.root, change.places)
     directories = directories_of(change.places)
     ignored = _ignore(Path(change.root), [each for each in directories if Path(change.path).is_relative_to(each)])

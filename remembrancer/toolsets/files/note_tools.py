@@ -19,7 +19,7 @@ from remembrancer.memory.credentials import masked
 from remembrancer.memory.limits import MAX_QUERY_BYTES
 from remembrancer.memory.notes import MAX_FILE_BYTES, MAX_NOTE_BYTES, clean_note_path, daily_note, edited
 from remembrancer.memory.sentences import split_sentences
-from remembrancer.memory.text import check_text, shown
+from remembrancer.memory.text import check_text, quote
 from remembrancer.memory.tokens import whole_characters
 from remembrancer.memory.transcripts import read_turns
 from remembrancer.protocol.errors import DeadlineExceeded, InvalidInput, NotFound, RemembrancerError
@@ -157,7 +157,7 @@ async def memory_read(
 
     with anyio.move_on_after(settings.read_budget_s):  # on a separate thread: a disk may hang
         return await anyio.to_thread.run_sync(read, abandon_on_cancel=True)
-    raise DeadlineExceeded(f"{shown(path)} could not be read in time: try again")
+    raise DeadlineExceeded(f"{quote(path)} could not be read in time: try again")
 
 
 def read_note(path: str, project: ProjectRef, root: str, settings: Settings) -> str:
@@ -171,24 +171,24 @@ def read_note(path: str, project: ProjectRef, root: str, settings: Settings) -> 
     try:
         descriptor = open_note(note)
     except FileNotFoundError:
-        raise NotFound(f"there is no note {shown(path)}", field="path", remedy="memory_search") from None
+        raise NotFound(f"there is no note {quote(path)}", field="path", remedy="memory_search") from None
     except OSError as error:
-        raise InvalidInput(f"{shown(path)} cannot be read: {error.strerror}", field="path") from error
+        raise InvalidInput(f"{quote(path)} cannot be read: {error.strerror}", field="path") from error
     with os.fdopen(descriptor, "rb") as file:
         data = file.read(MAX_FILE_BYTES + 1)
     if len(data) > MAX_FILE_BYTES:
         raise InvalidInput(
-            f"{shown(path)} is too large to be a note: it has more than {MAX_FILE_BYTES} bytes", field="path"
+            f"{quote(path)} is too large to be a note: it has more than {MAX_FILE_BYTES} bytes", field="path"
         )
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InvalidInput(f"{shown(path)} is not UTF-8 (byte {error.start})", field="path") from error
+        raise InvalidInput(f"{quote(path)} is not UTF-8 (byte {error.start})", field="path") from error
 
 
 def _turns_of(path: str, root: Path, settings: Settings) -> list[str]:
     """A transcript's turns, which search results number like a note's lines."""
-    unknown = NotFound(f"there is no transcript {shown(path)} of a session in this project", field="path")
+    unknown = NotFound(f"there is no transcript {quote(path)} of a session in this project", field="path")
     file = next((each for each in transcript_paths(root, settings) if str(each) == path), None)
     if file is None:
         raise unknown
@@ -196,7 +196,7 @@ def _turns_of(path: str, root: Path, settings: Settings) -> list[str]:
         with file.open("rb") as transcript:
             turns, directory = read_turns(transcript.read(MAX_TRANSCRIPT_BYTES))
     except OSError as error:
-        raise InvalidInput(f"{shown(path)} cannot be read: {error.strerror}", field="path") from error
+        raise InvalidInput(f"{quote(path)} cannot be read: {error.strerror}", field="path") from error
     if not is_of_workspace(directory, file, root):
         raise unknown
     return [f"{turn.role.capitalize()}: {turn.text}\n\n" for turn in turns]
@@ -205,7 +205,7 @@ def _turns_of(path: str, root: Path, settings: Settings) -> list[str]:
 def _shown(lines: Sequence[str], path: str, first: int, count: int) -> Answer:
     total = len(lines)
     if first > max(1, total):
-        raise InvalidInput(f"{shown(path)} has {total} lines, and fromLine is {first}", field="fromLine")
+        raise InvalidInput(f"{quote(path)} has {total} lines, and fromLine is {first}", field="fromLine")
     asked = lines[first - 1 : first - 1 + count]
     sizes = itertools.accumulate(map(len, asked))
     fit = max(1, sum(size <= MAX_CHARACTERS for size in sizes))

@@ -21,7 +21,7 @@ from urllib.parse import unquote, urlsplit
 from remembrancer.config.project import project_of
 from remembrancer.config.settings import Settings
 from remembrancer.memory.notes import MAX_FILE_BYTES
-from remembrancer.memory.text import shown
+from remembrancer.memory.text import quote
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import FileSource
 from remembrancer.protocol.system import real_path
@@ -78,7 +78,7 @@ def real_note(path: str, root: str, places: Sequence[str]) -> RealNote:
     """Like `find_note`, but raises `InvalidInput` with the reason."""
     found = find_note(path, root, places)
     if isinstance(found, str):
-        raise InvalidInput(f"{shown(path)} is {found}: give the path of a note", field="path")
+        raise InvalidInput(f"{quote(path)} is {found}: give the path of a note", field="path")
     return found
 
 

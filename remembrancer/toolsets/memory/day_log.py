@@ -9,7 +9,7 @@ import msgspec
 from remembrancer.memory.changes import UNDONE
 from remembrancer.memory.decay import DAY_S
 from remembrancer.memory.open_ends import with_iso_dates
-from remembrancer.memory.text import shown
+from remembrancer.memory.text import quote
 from remembrancer.memory.times.phrases import WEEKDAYS
 from remembrancer.memory.times.windows import TimeWindow, read_query, time_windows
 from remembrancer.memory.tokens import estimate_tokens
@@ -46,7 +46,7 @@ def day_of(text: str, now: float) -> TimeWindow:
         for window in time_windows(phrase, now, None):
             if window.start > 0:
                 return window
-    raise InvalidInput(NOT_PAST.format(day=shown(text)), field="day")
+    raise InvalidInput(NOT_PAST.format(day=quote(text)), field="day")
 
 
 def dates_in_utc(begins: float, ends: float) -> tuple[float, float]:

@@ -12,7 +12,7 @@ from msgspec import Meta
 from remembrancer.memory.decay import DAY_S
 from remembrancer.memory.fields import FIELDS, RULES, clean_line, clean_tags, tags_named
 from remembrancer.memory.limits import MAX_REASON
-from remembrancer.memory.text import MAX_EXACT, shown
+from remembrancer.memory.text import MAX_EXACT, quote
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import Kind
 from remembrancer.protocol.writes import MemoryType, Scope
@@ -35,7 +35,7 @@ def clean_tag_changes(
     removed = tags_named(remove, field=f"{prefix}remove")
     both = [tag for tag in added if tag in removed and f"#{tag}" not in removed]
     if both:
-        message = f"the new and the unwanted tags both name {shown(both[0])}"
+        message = f"the new and the unwanted tags both name {quote(both[0])}"
         raise InvalidInput(message, field=f"{prefix}add")
     return added, removed
 
@@ -52,7 +52,7 @@ def seconds_of(text: str | None, field: str) -> float | None:
         moment = datetime.fromisoformat(text.strip())
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC).timestamp()
     except (ValueError, OverflowError) as error:
-        message = f"{field} must be an ISO 8601 date or time such as 2026-02-20T14:30:00Z, not {shown(text)}"
+        message = f"{field} must be an ISO 8601 date or time such as 2026-02-20T14:30:00Z, not {quote(text)}"
         raise InvalidInput(message, field=field) from error
 
 
@@ -105,7 +105,7 @@ def cleaned(arguments: msgspec.Struct, *but: str) -> dict[str, Any]:
             continue
         cleaned_value = seconds_of(value, row.name) if row.sort == "time" else rule(value, row)
         if row.name == "occurred_at" and (cleaned_value or 0) // DAY_S > today:
-            raise InvalidInput(f"{NOT_PAST.format(day=shown(value))}; something to come has a due date", field=row.name)
+            raise InvalidInput(f"{NOT_PAST.format(day=quote(value))}; something to come has a due date", field=row.name)
         if cleaned_value is not None:
             fields[row.name] = cleaned_value
     if "valid_until" in fields and fields.get("valid_from", -math.inf) >= fields["valid_until"]:

@@ -34,10 +34,10 @@ async def get_memory(call: Call, memory_id: str, version: Version | None = None,
     reply = await call.ask(request)
     if not call.is_old:
         call.service.shown(call.caller, (), used=(reply.memory.id,))
-    return shown(reply, version, detail=detail)
+    return answer_of(reply, version, detail=detail)
 
 
-def shown(reply: MemoryShown, version: int | None = None, *, detail: bool = True) -> Answer:
+def answer_of(reply: MemoryShown, version: int | None = None, *, detail: bool = True) -> Answer:
     """Raises `InvalidInput`, which names the versions. Without `detail`, usual values are omitted."""
     memory = reply.memory
     entry = next((each for each in memory.history if each.version == version), None)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from remembrancer.memory.text import check_text, nearest, neutralised, shown
+from remembrancer.memory.text import check_text, nearest, neutralised, quote
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.toolsets.tools import Tool
 
@@ -67,15 +67,15 @@ def message_of(name: str, arguments: Mapping[str, str], tools: Tools) -> tuple[s
     """A prompt's description, and its message with the arguments in quotes. Raises `InvalidInput`."""
     prompts = prompts_for(tools)
     if name not in prompts:
-        raise InvalidInput(f"there is no prompt {shown(name)}{nearest(name, prompts)}", field="name")
+        raise InvalidInput(f"there is no prompt {quote(name)}{nearest(name, prompts)}", field="name")
     prompt = prompts[name]
     known = {each.name: each for each in prompt.arguments}
     for given, value in arguments.items():
         if given not in known:
-            raise InvalidInput(f"{name} has no argument {shown(given)}{nearest(given, known)}", field=given[:100])
+            raise InvalidInput(f"{name} has no argument {quote(given)}{nearest(given, known)}", field=given[:100])
         check_text(value, field=given, longest_bytes=MAX_ARGUMENT_BYTES)
         if (among := known[given].among) and value not in among:
-            raise InvalidInput(f"{given} must be one of {', '.join(among)}, not {shown(value)}", field=given)
+            raise InvalidInput(f"{given} must be one of {', '.join(among)}, not {quote(value)}", field=given)
     for each in prompt.arguments:
         if each.required and each.name not in arguments:
             raise InvalidInput(f"{each.name} is missing: {each.description.lower()}", field=each.name)

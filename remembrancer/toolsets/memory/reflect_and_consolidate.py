@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from remembrancer.memory.text import clean_name, count, shown
+from remembrancer.memory.text import clean_name, count, quote
 from remembrancer.protocol.consolidation import Reflect, Reflected, ReflectStrategy
 from remembrancer.protocol.errors import DeadlineExceeded, InvalidInput, NotFound
 from remembrancer.protocol.runs import IMPORTS, ApplyRun, UndoneResult, UndoRun
@@ -25,7 +25,7 @@ async def reflect_and_consolidate(
     caller, service = call.caller, call.service
     if session_id is not None and session_id.strip() != caller.session_id:
         message = (
-            f"session_id must be the current session's ({caller.session_id}) or left out, not {shown(session_id)}: "
+            f"session_id must be the current session's ({caller.session_id}) or left out, not {quote(session_id)}: "
             "another session's private memories cannot be used"
         )
         raise InvalidInput(message, field="session_id")

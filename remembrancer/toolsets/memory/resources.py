@@ -10,7 +10,7 @@ import msgspec
 from remembrancer.memory.limits import moment
 from remembrancer.memory.sentences import one_line
 from remembrancer.memory.short_ids import id_or_part
-from remembrancer.memory.text import count, neutralised, shown
+from remembrancer.memory.text import count, neutralised, quote
 from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.ids import MEMORY_PREFIX
@@ -171,7 +171,7 @@ class Resources:
             name, arguments = "get_memory", {"memory_id": memory_id_in(uri), "detail": True}
             if arguments["memory_id"] is None:
                 known = f"the resources are {', '.join(FIXED)} and {MEMORY_TEMPLATE} (id: {MEMORY_PREFIX}<ULID>)"
-                raise NotFound(f"there is no resource {shown(uri)}: {known}", field="uri")
+                raise NotFound(f"there is no resource {quote(uri)}: {known}", field="uri")
         tool = self._tools[name]
         call = Call(name, caller, name, received_at, arguments, self._service)
         answer = await tool.answer(call, tool.decoder.decode(arguments))

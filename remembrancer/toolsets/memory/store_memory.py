@@ -18,7 +18,7 @@ from remembrancer.memory.open_ends import (
 )
 from remembrancer.memory.promotion import is_others_wish
 from remembrancer.memory.sentences import first_words
-from remembrancer.memory.text import check_text, finder_of, shown
+from remembrancer.memory.text import check_text, finder_of, quote
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.kinds import OPEN_END, SESSION_KINDS, GivenKind, Kind, kind_of_type, type_of_kind
@@ -199,7 +199,7 @@ def to_change(arguments: MemoryArguments, session_id: str, content_limit_bytes: 
     fields = cleaned(arguments)
     if scope == "session" and fields.get("session_id", session_id) != session_id:
         message = (
-            f"session_id must be the current session's ({session_id}) or left out, not {shown(arguments.session_id)}: "
+            f"session_id must be the current session's ({session_id}) or left out, not {quote(arguments.session_id)}: "
             "a session's memories are private to it. With the scope project or user, session_id names the origin"
         )
         raise InvalidInput(message, field="session_id")
