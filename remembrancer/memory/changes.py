@@ -193,7 +193,7 @@ def standing(history: Iterable[HistoryEntry]) -> list[HistoryEntry]:
     return undoing(history)[0]
 
 
-def taken_back(now: MemoryVersion, before: MemoryVersion | None, reason: str) -> MemoryVersion:
+def before_change(now: MemoryVersion, before: MemoryVersion | None, reason: str) -> MemoryVersion:
     """A memory as it was before a change, or forgotten if the change created it."""
     if before is None:
         return msgspec.structs.replace(now, forgotten=True, forgotten_reason=reason)

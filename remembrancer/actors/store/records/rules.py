@@ -27,6 +27,7 @@ from remembrancer.actors.store.records.writer import LinkBefore, Writer, restati
 from remembrancer.memory.changes import (
     RESTORED,
     UNDONE,
+    before_change,
     changed_line,
     check_broader,
     check_remembered,
@@ -40,7 +41,6 @@ from remembrancer.memory.changes import (
     spans_of,
     standing,
     tagged,
-    taken_back,
     texts_of,
     updated,
 )
@@ -394,7 +394,7 @@ def _undo_of(memory: Memory, history: Sequence[HistoryEntry]) -> Undo:
     before = {entry.version: entry.record for entry in history if entry.version <= version}
     if before and version not in before:
         raise InvalidInput(f"version {version} of {memory.id} is no longer kept", remedy="restore_memory")
-    return Undo(memory, changes, taken_back(memory.now, before.get(version), "its storing was undone"))
+    return Undo(memory, changes, before_change(memory.now, before.get(version), "its storing was undone"))
 
 
 def _undo_change(writer: Writer, change: UndoChange) -> RestoredResult:

@@ -12,7 +12,7 @@ from remembrancer.actors.store.records.memory_rows import OF_RUN, of_import
 from remembrancer.actors.store.records.moves import note_pattern, propose
 from remembrancer.actors.store.records.types import Memory
 from remembrancer.actors.store.records.writer import Writer
-from remembrancer.memory.changes import BREADTH, RESTORED, UNDONE, is_visible, revised, standing, taken_back
+from remembrancer.memory.changes import BREADTH, RESTORED, UNDONE, before_change, is_visible, revised, standing
 from remembrancer.memory.fields import FIELDS
 from remembrancer.protocol.errors import NotFound
 from remembrancer.protocol.kinds import type_of_kind
@@ -317,7 +317,7 @@ def _undo(writer: Writer, run_id: str, memory: Memory, began_at: float) -> str |
     chain = tuple(step for step in memory.promotion_chain if step.run_id != run_id)
     writer.revise(
         memory,
-        taken_back(memory.now, before.get(version), "the run that made it was undone"),
+        before_change(memory.now, before.get(version), "the run that made it was undone"),
         UNDONE,
         chain=chain if chain != memory.promotion_chain else None,
         run=run_id,
