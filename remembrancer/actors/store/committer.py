@@ -1,8 +1,7 @@
-"""The writing threads: one for the records, and one for each writer that may be slow. Operations waiting at the same
-time are committed together (group commit).
+"""The writing threads: one for the records, and one for each writer that may be slow.
 
-A commit with `synchronous=FULL` waits for the disk once, whether it contains one operation or a hundred. A thread's
-other work, cut into steps of a few milliseconds, runs between the groups.
+Operations waiting at the same time are committed together (group commit), since a commit with `synchronous=FULL` waits
+for the disk once. A thread's other work, cut into steps of a few milliseconds, runs between the groups.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Handles clients' requests about notes and the indexer's reports, and opens the indexes of projects' notes.
 
-A workspace is in use while it has a session. Only the indexer's reports show whether an index is complete: the indexer
-receives the workspaces to read, and reports when they have been read.
+A workspace is in use while it has a session. Only the indexer's reports show whether its index is complete.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
 """Writes notes: Markdown files in a project's working tree, which people and other programs edit as well.
 
-A note is edited from its current content on disk and replaced as a whole: a temporary file in the same directory,
-`fsync`, rename, `fsync` of the directory. A note saved by another program after it was read is read again. A save in
-the microseconds between the last check and the rename is lost, as it would be with any two editors.
+A note is read, edited and replaced as a whole, durably; this starts over if another program saves it meanwhile. A save
+in the microseconds between the last check and the rename is lost, as it would be with any two editors.
 
 An operation is recorded after its note is written. After a crash in between, the repeated operation finds the text in
 the note and does not write it again, unless somebody has added text below it.

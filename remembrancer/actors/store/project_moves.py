@@ -1,8 +1,7 @@
 """On request, reunites memories with projects whose directories were moved.
 
-A project's id is derived from its path and is the name of its space. Moving a project renames its space; memories
-stored at the new path since the move are merged into it, in one transaction. After a crash, either nothing or
-everything has moved, and the request can be repeated. Notes are indexed at the new path; code has to be indexed again.
+Moving a project renames its space, and merges memories stored at the new path since into it, in one transaction: after
+a crash, the request can be repeated. Notes are indexed at the new path; code has to be indexed again.
 """
 
 import asyncio

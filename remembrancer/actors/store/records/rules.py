@@ -1,8 +1,7 @@
 """The rules of operations: the changes that each makes in one space, and its result.
 
 They depend only on the space and the operation, not on clocks or settings, so the same operations produce the same
-space on every host of a shared lane (where a session's limit is checked beforehand). An operation is refused before it
-writes anything.
+space on every host of a shared lane. An operation is refused before it writes anything.
 """
 
 from collections.abc import Callable, Iterable, Sequence
