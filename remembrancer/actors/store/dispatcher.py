@@ -1,7 +1,5 @@
 """Dispatches the store's messages: a table of handlers by request type, an error boundary, a base class."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math

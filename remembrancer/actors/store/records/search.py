@@ -410,8 +410,6 @@ def narrowed(phrases: Mapping[Phrase, int], rows: Mapping[Phrase, int]) -> str |
     phrase. FTS5 scores each occurrence of a phrase in the expression. Since `rare AND all` counts the rare phrases once
     more, all others are doubled, which doubles the whole score."""
     known = sorted((phrase for phrase in phrases if rows[phrase]), key=lambda phrase: rows[phrase])
-    if sum(rows[phrase] for phrase in known) <= ROWS:
-        return None
     taken = total = 0
     for phrase in known:
         total += rows[phrase]

@@ -214,9 +214,8 @@ class SqliteEdits(SpaceConnection):
         ).lastrowid
         assert number is not None
         self._add_words(number)
-        if memory.accessed_in:
-            used_by = [(number, session_id) for session_id in memory.accessed_in]
-            self.executemany("INSERT OR IGNORE INTO memory_sessions VALUES (?, ?)", used_by)
+        used_by = [(number, session_id) for session_id in memory.accessed_in]
+        self.executemany("INSERT OR IGNORE INTO memory_sessions VALUES (?, ?)", used_by)
         self._add_tags(number, memory.tags)
         self._link_entities(number, memory.related_entities, at)
         if comes_whole:
