@@ -19,7 +19,7 @@ import msgspec
 from remembrancer.actors.store.dispatcher import Handler, Handlers, RequestContext, StoreParts, by_request
 from remembrancer.actors.store.file_index import CodeIndex
 from remembrancer.actors.store.indexer_work import IndexerPoll, compared
-from remembrancer.actors.store.records.types import EVERY
+from remembrancer.actors.store.records.types import NO_LIMIT
 from remembrancer.config.project import project_of, working_tree_of
 from remembrancer.memory.found_names import found_names
 from remembrancer.memory.text import quote
@@ -83,7 +83,7 @@ class CodeHandlers(Handlers):
         now = time.monotonic()
         self._asked_at = {project: at for project, at in self._asked_at.items() if now - at < IN_USE_S}
         in_use = {tree.project_id for tree in self._indexer.work.trees if tree.kind == "notes"} | self._asked_at.keys()
-        trees = [self._indexed(project, tree) for project in in_use for tree in self._of(project).values()]
+        trees = [self._indexed(project, tree) for project in in_use for tree in self._trees_of(project).values()]
         self._indexer.use("code", trees)
         for tree in trees:
             if not os.path.exists(tree.database) and not self._indexer.is_asked(tree):  # noqa: PTH110 - never raises
@@ -108,12 +108,12 @@ class CodeHandlers(Handlers):
     async def _list_stale(self, request: ListStale, _context: RequestContext) -> tuple[StaleMemory, ...]:
         if (records := self._files.open_project(request.project)) is None:
             return ()
-        self._of(request.project.id)
+        self._trees_of(request.project.id)
         roots = [tree.root for tree in self._readable(request.project).values()]
 
         def look() -> Iterator[StaleMemory]:
             of_nobody = Filters("")  # without a session
-            numbers = (records.matching(of_nobody, EVERY) or []) if roots else []
+            numbers = (records.matching(of_nobody, NO_LIMIT) or []) if roots else []
             for start in range(0, len(numbers), READ_BATCH):
                 for each in records.load(numbers[start : start + READ_BATCH], of_nobody).values():
                     is_past = each.kind == SESSION_RECORD or each.superseded_by
@@ -131,7 +131,7 @@ class CodeHandlers(Handlers):
     def _folder(self, project_id: str) -> Path:
         return self._paths.project_database(check_project_id(project_id)).with_name("code")
 
-    def _of(self, project_id: str) -> dict[str, TreeDescription]:
+    def _trees_of(self, project_id: str) -> dict[str, TreeDescription]:
         """The trees of a project; if the list cannot be read, it is empty until the trees are indexed again."""
         if project_id not in self._trees:
             folder = self._folder(project_id)
@@ -148,7 +148,7 @@ class CodeHandlers(Handlers):
                         delete_database(path)
         return self._trees[project_id]
 
-    def _keep(self, project_id: str, trees: dict[str, TreeDescription]) -> None:
+    def _save_trees(self, project_id: str, trees: dict[str, TreeDescription]) -> None:
         folder = self._folder(project_id)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(folder / "trees.json", msgspec.json.encode(tuple(trees.values())))
@@ -160,7 +160,7 @@ class CodeHandlers(Handlers):
 
     def _chosen(self, project: ProjectRef, tree_id: str | None) -> list[TreeDescription]:
         """All trees, or the one with this id. Raises `NotFound` if the project has no such tree."""
-        self._of(project.id)
+        self._trees_of(project.id)
         trees = self._readable(project)
         if tree_id is None:
             return sorted(trees.values(), key=lambda tree: tree.root)
@@ -174,31 +174,31 @@ class CodeHandlers(Handlers):
         root = await asyncio.to_thread(_checked_root, request, self._paths)
         project_id = request.project.id
         async with self._listing:
-            tree = await asyncio.to_thread(self._listed, project_id, root, watch=request.watch)
+            tree = await asyncio.to_thread(self._add_tree, project_id, root, watch=request.watch)
         self._asked_at[project_id] = time.monotonic()
         self._indexer.ask(self._indexed(project_id, tree))
         self.keep_house()
         return (await self._describe_one(project_id, tree),)
 
-    def _listed(self, project_id: str, root: str, *, watch: bool) -> TreeDescription:
-        trees = self._of(project_id)
+    def _add_tree(self, project_id: str, root: str, *, watch: bool) -> TreeDescription:
+        trees = self._trees_of(project_id)
         named = f"code_{hashlib.sha256(root.encode()).hexdigest()[:12]}"
         tree = TreeDescription(next((each.id for each in trees.values() if each.root == root), named), root, watch)
-        self._keep(project_id, {**trees, tree.id: tree})
+        self._save_trees(project_id, {**trees, tree.id: tree})
         return tree
 
     def _indexed(self, project_id: str, tree: TreeDescription) -> IndexedTree:
         database = str(self._folder(project_id) / f"{tree.id}.db")
         return IndexedTree(project_id, tree.root, database, "code", tree.watch)
 
-    async def _ask(self, project_id: str, tree: TreeDescription, question: Callable[[CodeIndex], T]) -> T:
+    async def _query(self, project_id: str, tree: TreeDescription, question: Callable[[CodeIndex], T]) -> T:
         """Query the index of a tree. A damaged index is deleted and the error raised; a missing index is rebuilt."""
         database = self._indexed(project_id, tree).database
         if not await asyncio.to_thread(os.path.exists, database):
             self._asked_at[project_id] = time.monotonic()
             self.keep_house()
         try:
-            return await self._readers.read(lambda: question(self._opened(database)))
+            return await self._readers.read(lambda: question(self._open_index(database)))
         except (RecordsUnusable, SchemaTooNew, SchemaTooOld):
             with suppress(OSError):  # the reason why it cannot be read is more useful
                 await self._readers.read(partial(self._delete_index, database))
@@ -212,7 +212,7 @@ class CodeHandlers(Handlers):
         found: list[CodeChunk] = []
         for tree in trees:
             try:
-                chunks, about = await self._ask(request.project.id, tree, partial(_searched, request, tree))
+                chunks, about = await self._query(request.project.id, tree, partial(_search_index, request, tree))
                 found += chunks
                 if about.get("status") == "failed":
                     text = f"The code in {quote(tree.root)} was searched as it was last read: {about.get('error')}."
@@ -244,7 +244,7 @@ class CodeHandlers(Handlers):
     async def _describe_one(self, project_id: str, tree: TreeDescription) -> TreeDescription:
         try:
             is_asked = self._indexer.is_asked(self._indexed(project_id, tree))
-            return await self._ask(project_id, tree, partial(_described, tree, is_asked))
+            return await self._query(project_id, tree, partial(_describe_index, tree, is_asked))
         except RemembrancerError as error:
             reason = f"its index cannot be read: {error}"
             return msgspec.structs.replace(tree, status="failed", error=reason)
@@ -257,7 +257,7 @@ class CodeHandlers(Handlers):
             return found, index.about(tree.root).get("status") == "ready"
 
         try:
-            found, is_ready = await self._ask(request.project.id, tree, read)
+            found, is_ready = await self._query(request.project.id, tree, read)
         except RemembrancerError as error:
             raise MemoryUnavailable(f"the index of {quote(tree.root)} cannot be read: {error}") from error
         within_s = context.remaining_s()
@@ -272,12 +272,12 @@ class CodeHandlers(Handlers):
     async def drop(self, project_id: str, tree_ids: Collection[str] | None = None) -> None:
         """Remove trees (None: all) from a project's list and delete their indexes."""
         async with self._listing:
-            trees = self._of(project_id)
+            trees = self._trees_of(project_id)
             gone = [tree for tree in trees.values() if tree_ids is None or tree.id in tree_ids]
             if not gone:
                 return
             left = {each: tree for each, tree in trees.items() if tree not in gone}
-            await asyncio.to_thread(self._keep, project_id, left)
+            await asyncio.to_thread(self._save_trees, project_id, left)
             self.keep_house()
             for tree in gone:
                 await self._readers.read(partial(self._delete_index, self._indexed(project_id, tree).database))
@@ -289,7 +289,7 @@ class CodeHandlers(Handlers):
             opened.close()
         delete_database(Path(database))
 
-    def _opened(self, database: str) -> CodeIndex:
+    def _open_index(self, database: str) -> CodeIndex:
         with self._opening:
             index = self._open.get(database)
             if index is None or index.file.is_replaced:
@@ -297,13 +297,13 @@ class CodeHandlers(Handlers):
             return index
 
 
-def _searched(
+def _search_index(
     request: SearchCode, tree: TreeDescription, index: CodeIndex
 ) -> tuple[list[CodeChunk], dict[str, object]]:
     return index.search(request.query, request.limit, tree.id), index.about(tree.root)
 
 
-def _described(tree: TreeDescription, is_asked: bool, index: CodeIndex) -> TreeDescription:
+def _describe_index(tree: TreeDescription, is_asked: bool, index: CodeIndex) -> TreeDescription:
     about, counts = index.about(tree.root), index.counts(tree.root).values()
     skipped = Counter(index.skipped(tree.root)) + Counter(msgspec.json.decode(str(about.pop("skipped", "{}"))))
     if is_asked and about.get("status") == "ready":

@@ -130,10 +130,10 @@ class LaneFollower:
             if erased_at <= self._purged:
                 return
             snapshots = await journal.snapshots(lane.name)
-            if not _clean(snapshots, erased_at) and (snapshots or erased_at):
+            if not _without_erased(snapshots, erased_at) and (snapshots or erased_at):
                 await self._write()
                 snapshots = await journal.snapshots(lane.name)
-            for newest in _clean(snapshots, erased_at)[:1]:
+            for newest in _without_erased(snapshots, erased_at)[:1]:
                 await journal.purge(lane.name, up_to=min(newest.mark.position, lane.mark.position))
                 for snapshot in snapshots:
                     if snapshot != newest:
@@ -170,6 +170,6 @@ class LaneFollower:
         return False
 
 
-def _clean(snapshots: Sequence[LaneSnapshot], erased_at: int) -> list[LaneSnapshot]:
+def _without_erased(snapshots: Sequence[LaneSnapshot], erased_at: int) -> list[LaneSnapshot]:
     """Return the snapshots that quote no erased memory and have the current format, newest first."""
     return [each for each in snapshots if each.mark.position >= erased_at and each.form == SNAPSHOT_FORM]

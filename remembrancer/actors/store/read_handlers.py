@@ -18,7 +18,7 @@ from remembrancer.actors.store.dispatcher import Handler, Handlers, RequestConte
 from remembrancer.actors.store.file_index import FileMemories
 from remembrancer.actors.store.records.browsing import BROWSER_READS, doubted_in_review, undo_forgets
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
-from remembrancer.actors.store.replaced_memories import MOST_TOLD, ReplacedMemories
+from remembrancer.actors.store.replaced_memories import MAX_REPORTED, ReplacedMemories
 from remembrancer.actors.store.retrieval.context import Gathering
 from remembrancer.actors.store.retrieval.graph_search import search_graph
 from remembrancer.actors.store.retrieval.recalls import recall
@@ -190,7 +190,7 @@ class ReadHandlers(Handlers):
             with anyio.CancelScope(deadline=answer_at):  # the search itself continues
                 comparing = asyncio.ensure_future(self._vectors.check_now(records.name, number, threads))
                 await asyncio.shield(comparing)
-            near = await self._readers.read(lambda: self._replaced.take(view.reader, request, most=MOST_TOLD))
+            near = await self._readers.read(lambda: self._replaced.take(view.reader, request, most=MAX_REPORTED))
         similar = await self._readers.read(lambda: near_duplicates(view, ref, request.session_id))
         return EmbeddingState(embedded, similar, error, near)
 

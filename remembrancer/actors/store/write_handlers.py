@@ -20,7 +20,7 @@ from remembrancer.actors.store.records.space import SpaceConnection
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits, read_applied
 from remembrancer.actors.store.records.sqlite_records import Reader, Records, apply_each
 from remembrancer.actors.store.records.types import RECORDS, USER, Outcome
-from remembrancer.actors.store.replaced_memories import MOST_TOLD, ReplacedMemories
+from remembrancer.actors.store.replaced_memories import MAX_REPORTED, ReplacedMemories
 from remembrancer.actors.store.spaces import HomeSpaces, Lanes, scrub_spaces
 from remembrancer.memory.changes import MOVE_UNDONE, is_visible, standing, unknown_memory
 from remembrancer.memory.replacement import PROBABLE
@@ -96,9 +96,9 @@ class WriteHandlers(Handlers):
             gone = tuple(dict.fromkeys((operation.change.memory_id, *reply.result.gone)))
             await self.scrub(gone, quotes)
             await self._purge_journals()
-        return await self._told(operation, reply)
+        return await self._with_near_memories(operation, reply)
 
-    async def _told(self, operation: Operation, reply: Applied) -> Applied:
+    async def _with_near_memories(self, operation: Operation, reply: Applied) -> Applied:
         """Add to the reply to a store: copies, short forms of ids, and memories probably replaced by the session's."""
         change, result = operation.change, reply.result
         if not (isinstance(change, StoreMemory) and isinstance(result, StoredResult)):
@@ -111,7 +111,7 @@ class WriteHandlers(Handlers):
             )
             near: tuple[NearMemory, ...] = ()
             if self._replaced.near_waits(operation):
-                near = await self._readers.read(lambda: self._replaced.take(reader, operation, PROBABLE, MOST_TOLD))
+                near = await self._readers.read(lambda: self._replaced.take(reader, operation, PROBABLE, MAX_REPORTED))
             return msgspec.structs.replace(
                 reply,
                 result=msgspec.structs.replace(result, duplicates=copies),

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from remembrancer.actors.sqlite_file import AMONG, Query, decode_names, json_list, where
-from remembrancer.actors.store.records.memory_rows import SAYS_IT, decoded, read_copies
+from remembrancer.actors.store.records.memory_rows import SAYS_IT, decode_columns, read_copies
 from remembrancer.actors.store.records.passage_rows import mean_vectors, passage_vectors
 from remembrancer.actors.store.records.search import NO_COLUMNS
 from remembrancer.actors.store.records.sessions import open_sessions
@@ -42,7 +42,7 @@ class SqliteBackground:
                     ORDER BY m.number {"DESC" if request.newest_first else "ASC"} LIMIT ?""",  # noqa: S608 - our columns
                 (*arguments, limit + 1),
             )
-            page = [decoded(dict(zip(_COLUMNS, row, strict=True))) for row in rows[:limit]]
+            page = [decode_columns(dict(zip(_COLUMNS, row, strict=True))) for row in rows[:limit]]
             for each in page:
                 each |= {name: decode(each[name]) for name, decode in _DECODERS.items()}
             numbers = [each["number"] for each in page]

@@ -33,8 +33,7 @@ RELATED: Final = "related_to"
 """The undirected relation: a link from either memory counts for both."""
 FULL_TEXT: Final = ("content", "tags", "summary")
 """The fields with a full-text column of their own. The words of other searchable fields are in the column `parts`."""
-BEGINNING: Final = 300
-"""The number of characters used to detect a memory's language."""
+LANGUAGE_SAMPLE_CHARACTERS: Final = 300
 STORED_FIELDS: Final = tuple(name for name in RecordedFields.__struct_fields__ if name != "related_entities")
 
 _TYPES: Final = get_type_hints(PortableMemory)
@@ -43,12 +42,11 @@ DECODERS: Final[dict[str, Callable[[Any], Any]]] = {
     for each in FIELDS
     if each.name in STORED_FIELDS and each.sort in ("tags", "object", "source", "flag")
 } | {"promotion_chain": msgspec.json.Decoder(tuple[ChainLink, ...]).decode}
-KEPT: Final = (
+UNVERSIONED_COLUMNS: Final = (
     *("id", "version", "created_at", "updated_at", "access_count", "last_accessed_at", "forgotten_at"),
     *("source_project", "promotion_chain"),
 )
-"""The columns that are not fields of a version."""
-_COLUMNS: Final = ("number", *KEPT, *STORED_FIELDS)
+_COLUMNS: Final = ("number", *UNVERSIONED_COLUMNS, *STORED_FIELDS)
 SAYS_IT: Final = """o.forgotten_at IS NULL AND (m.scope = 'session' OR o.scope != 'session') AND (
     instr(o.content, m.content) OR EXISTS (
         SELECT 1 FROM memory_links AS e JOIN memories AS k ON k.number = e.target
@@ -70,16 +68,16 @@ def read_memory(query: Query, memory_id: str) -> Memory | None:
             (memory_id,),
         )
         return read_memory(query, known[0][0]) if known else None
-    row = decoded(dict(zip(_COLUMNS, rows[0], strict=True)))
+    row = decode_columns(dict(zip(_COLUMNS, rows[0], strict=True)))
     now = MemoryVersion(
         **{name: row[name] for name in STORED_FIELDS},
         related_entities=read_entities(query, row["number"]),
         forgotten=row["forgotten_at"] is not None,
     )
-    return Memory(number=row["number"], now=now, **{name: row[name] for name in KEPT})
+    return Memory(number=row["number"], now=now, **{name: row[name] for name in UNVERSIONED_COLUMNS})
 
 
-def decoded(columns: dict[str, Any]) -> dict[str, Any]:
+def decode_columns(columns: dict[str, Any]) -> dict[str, Any]:
     return columns | {name: decode(columns[name]) for name, decode in DECODERS.items() if name in columns}
 
 
@@ -97,7 +95,7 @@ def columns_of(memory: RecordedFields, fields: tuple[str, ...]) -> dict[str, obj
         columns["content_digest"] = digest_of(memory.content)
         columns["characters"] = len(memory.content)
         columns["by_assistant"] = is_assistants(memory.content)
-        columns["language"] = language_of(memory.content[:BEGINNING])
+        columns["language"] = language_of(memory.content[:LANGUAGE_SAMPLE_CHARACTERS])
     if not set(SEARCHED).isdisjoint(fields):
         values = (getattr(memory, name) or "" for name in SEARCHED)
         texts = ((value,) if isinstance(value, str) else value for value in values)
@@ -186,7 +184,7 @@ def read_portable(
     sessions = query("SELECT session_id FROM memory_sessions WHERE memory = ? ORDER BY 1", (found.number,))
     return PortableMemory(
         **now.recorded(),
-        **{name: getattr(found, name) for name in KEPT},
+        **{name: getattr(found, name) for name in UNVERSIONED_COLUMNS},
         history=tuple(
             _redacted(query, entry, session_id)
             for entry in read_history(query, found.id)

@@ -10,11 +10,11 @@ from typing import Any, Final
 import msgspec
 
 from remembrancer.actors.sqlite_file import AMONG, json_list, places_for, where
-from remembrancer.actors.store.records.memory_rows import decoded, read_memory, read_related
+from remembrancer.actors.store.records.memory_rows import decode_columns, read_memory, read_related
 from remembrancer.actors.store.records.schema import STANDING_KINDS
 from remembrancer.actors.store.records.space import APART, DOUBTS, Spaces, is_newer, shown_to, visible
 from remembrancer.actors.store.records.types import (
-    EVERY,
+    NO_LIMIT,
     Filters,
     Hits,
     MemoryRecord,
@@ -29,13 +29,12 @@ from remembrancer.memory.short_ids import LEAST, short_forms
 from remembrancer.protocol.kinds import OPEN_END, STANDING
 from remembrancer.protocol.reads import Counts, LinkedMemory, Order
 
-NAMED: Final = {"near_duplicates": 5, "derived_from": 20, "possibly_superseded_by": 5, "superseded_by": 5}
-"""The number of ids in an answer; more would only cost tokens."""
-NO_COLUMNS: Final = frozenset({*NAMED, "number", "forgotten", "origin", "lines"})
+MAX_LINKED_IDS: Final = {"near_duplicates": 5, "derived_from": 20, "possibly_superseded_by": 5, "superseded_by": 5}
+NO_COLUMNS: Final = frozenset({*MAX_LINKED_IDS, "number", "forgotten", "origin", "lines"})
 """The fields of a listed memory that are read elsewhere, or that belong to files."""
 LISTED_COLUMNS: Final = ("number", *(name for name in MemoryRecord.__struct_fields__ if name not in NO_COLUMNS))
 _LISTED: Final = ", ".join(f"m.{name}" for name in LISTED_COLUMNS)
-RANKING: Final = (
+RANKING_COLUMNS: Final = (
     "m.importance, coalesce(m.occurred_at, m.created_at) AS happened_at, m.status, m.scope, m.valid_until, m.type, "
     "m.by_assistant, m.kind, m.space, m.type = 'episodic' OR m.occurred_at IS NOT NULL"
 )
@@ -96,7 +95,7 @@ class SqliteSearch(SqliteWords):
                 (*arguments, match, *among, most),
             )
             passing = [(number, score) for number, score, passes in rows if passes][:limit]
-            return hits(match, EVERY) if len(passing) < limit and len(rows) == most else dict(passing)
+            return hits(match, NO_LIMIT) if len(passing) < limit and len(rows) == most else dict(passing)
 
         if counted is None or numbers:
             return hits(expression_of(phrases))
@@ -179,7 +178,7 @@ class SqliteSearch(SqliteWords):
     def ranking_facts(self, numbers: Sequence[int], filters: Filters) -> dict[int, RankingFacts]:
         condition, arguments = condition_of(filters)
         rows = self._file.read(
-            f"SELECT m.number, {RANKING} FROM memories AS m WHERE m.number IN {AMONG} AND {condition}",  # noqa: S608
+            f"SELECT m.number, {RANKING_COLUMNS} FROM memories AS m WHERE m.number IN {AMONG} AND {condition}",  # noqa: S608
             (json_list(numbers), *arguments),
         )
         return {row[0]: RankingFacts(*row[1:]) for row in rows}
@@ -189,7 +188,7 @@ class SqliteSearch(SqliteWords):
         with `and_theirs`, also their neighbours. Only episodic memories are considered."""
         (condition, arguments), times = condition_of(filters), 2 if and_theirs else 1
         rows = self._file.read(
-            f"""SELECT DISTINCT m.session_id, m.number, {RANKING}
+            f"""SELECT DISTINCT m.session_id, m.number, {RANKING_COLUMNS}
                 FROM memories AS its CROSS JOIN memories AS m ON m.number BETWEEN its.number - ? AND its.number + ?
                     AND m.session_id = its.session_id AND m.scope = its.scope
                     AND abs(coalesce(m.occurred_at, m.created_at) - coalesce(its.occurred_at, its.created_at)) <= ?
@@ -227,12 +226,12 @@ class SqliteSearch(SqliteWords):
                 f"SELECT {_LISTED}{links} FROM memories AS m WHERE m.number IN {AMONG} AND {condition}",  # noqa: S608
                 (*session, json_list(numbers), *arguments),
             ):
-                fields = decoded(dict(zip(LISTED_COLUMNS, row[: len(LISTED_COLUMNS)], strict=True)))
+                fields = decode_columns(dict(zip(LISTED_COLUMNS, row[: len(LISTED_COLUMNS)], strict=True)))
                 fields["forgotten"] = fields["forgotten_at"] is not None
                 linked: dict[str, dict[str, None]] = {}
                 for field, other in _decode_links(row[-1]) if links else ():
                     ids = linked.setdefault(field, {})
-                    if len(ids) < NAMED[field]:
+                    if len(ids) < MAX_LINKED_IDS[field]:
                         ids[other] = None
                 for other in linked.get("superseded_by", ()):  # which resolves the doubt
                     linked.get("possibly_superseded_by", {}).pop(other, None)
@@ -474,7 +473,7 @@ def _scanned(filters: Filters, order: Order | None = None) -> str:
 
 TOGETHER_S: Final = 600.0
 """Events within ten minutes of each other in one session belong to one conversation."""
-REACH: Final = 2
+NEIGHBOURS_PER_SIDE: Final = 2
 INTERLEAVED: Final = 4
 """The number of rows checked on each side, since other sessions may have stored memories in between."""
 
@@ -492,7 +491,7 @@ def _neighbours_of(turns: Sequence[tuple[int, RankingFacts]], place: int) -> dic
                 each
                 for each in side
                 if abs(each[0] - number) <= INTERLEAVED and abs(each[1].happened_at - facts.happened_at) <= TOGETHER_S
-            ][:REACH],
+            ][:NEIGHBOURS_PER_SIDE],
             1,
         )
     }

@@ -9,10 +9,10 @@ from msgspec.structs import asdict
 
 from remembrancer.actors.sqlite_file import Query, as_json
 from remembrancer.actors.store.records.memory_rows import (
-    KEPT,
     STORED_FIELDS,
+    UNVERSIONED_COLUMNS,
     columns_of,
-    decoded,
+    decode_columns,
     read_entities,
     read_history,
     read_memory,
@@ -204,7 +204,7 @@ class SqliteEdits(SpaceConnection):
     def insert(self, memory: PortableMemory, at: float, *, comes_whole: bool = False) -> None:
         """Insert a memory with its history. `at` is the same on every machine. A memory that `comes_whole` from
         elsewhere has links from and to other memories, which wait until both ends exist."""
-        columns = columns_of(memory, STORED_FIELDS) | {name: getattr(memory, name) for name in KEPT}
+        columns = columns_of(memory, STORED_FIELDS) | {name: getattr(memory, name) for name in UNVERSIONED_COLUMNS}
         columns |= {"archived_at": at if memory.status == "archived" else None}
         columns |= {"promotion_chain": as_json(memory.promotion_chain)}
         number = self.execute(
@@ -337,7 +337,7 @@ class SqliteEdits(SpaceConnection):
             (memory_id,),
         )
         for number, chain in chains:
-            steps = decoded({"promotion_chain": chain})["promotion_chain"]
+            steps = decode_columns({"promotion_chain": chain})["promotion_chain"]
             left = as_json([step for step in steps if step.memory_id != memory_id])
             self.execute("UPDATE memories SET promotion_chain = ? WHERE number = ?", (left, number))
         return found + len(chains)

@@ -26,7 +26,7 @@ from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.reads import SessionDescription
 from remembrancer.protocol.writes import Applied, Operation, PortableMemory, PromotedResult, Result, needs_room
 
-UNACCEPTABLE: Final = (
+OPERATION_ERRORS: Final = (
     sqlite3.IntegrityError,
     sqlite3.DataError,
     sqlite3.InterfaceError,
@@ -34,7 +34,6 @@ UNACCEPTABLE: Final = (
     ValueError,  # text that is not UTF-8
     OverflowError,
 )
-"""The errors caused by an operation itself, not by the file."""
 
 logger = logging.getLogger(__name__)
 
@@ -219,7 +218,7 @@ def apply_each(
     over with a savepoint for each (slower, since FTS5 writes its index at each)."""
     try:
         return [apply_one(operation) for operation in operations]
-    except UNACCEPTABLE:
+    except OPERATION_ERRORS:
         connection.execute("ROLLBACK")
         connection.execute("BEGIN IMMEDIATE")
         return [apply_alone(connection, each.operation_id, partial(apply_one, each)) for each in operations]
@@ -230,7 +229,7 @@ def apply_alone(connection: sqlite3.Connection, name: str, apply: Callable[[], O
     connection.execute("SAVEPOINT operation")
     try:
         outcome = apply()
-    except UNACCEPTABLE as error:
+    except OPERATION_ERRORS as error:
         connection.execute("ROLLBACK TO operation")
         logger.error("an operation was refused", extra={"operation": name, "reason": str(error)})
         outcome = InvalidInput(f"the records refuse this operation: {error}")

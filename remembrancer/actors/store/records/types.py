@@ -20,8 +20,7 @@ from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import Applied, MemoryType, MemoryVersion, Scope
 
-EVERY: Final = 2**31
-"""Exceeds the number of memories in any space."""
+NO_LIMIT: Final = 2**31
 USER: Final = "user"
 """The name of the user's space."""
 RECORDS: Final = "records"

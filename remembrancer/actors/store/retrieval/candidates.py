@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from remembrancer.actors.store.file_index import FileMemories
 from remembrancer.actors.store.records.passage_rows import mean_vectors
 from remembrancer.actors.store.records.search import ROWS
-from remembrancer.actors.store.records.types import EVERY, Filters, Hits, PassageVectors, RankingFacts, Vectors
+from remembrancer.actors.store.records.types import NO_LIMIT, Filters, Hits, PassageVectors, RankingFacts, Vectors
 from remembrancer.actors.store.retrieval.question import Question
 from remembrancer.actors.store.retrieval.view import Ref, Source, View
 from remembrancer.actors.store.vectors.exact_vectors import Nearest
@@ -157,7 +157,7 @@ def _nearest(side: Side, near: Nearest, vector: Vectors | None, facts: Mapping[R
     passing = (ref for ref in near if ref in facts and (not scopes or facts[ref].scope in scopes))
     cosines = {ref: near[ref] for ref in islice(passing, CANDIDATES)}
     if len(cosines) < CANDIDATES and len(near) == FIRST_SEARCH:  # the filters removed too many
-        return vectors.nearest(vector, CANDIDATES, side.source.texts.matching(side.filters, EVERY))
+        return vectors.nearest(vector, CANDIDATES, side.source.texts.matching(side.filters, NO_LIMIT))
     return cosines
 
 

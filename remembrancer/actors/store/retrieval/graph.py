@@ -11,7 +11,7 @@ from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from remembrancer.actors.sqlite_file import AMONG, json_list
-from remembrancer.actors.store.records.search import RANKING, condition_of, expression_of
+from remembrancer.actors.store.records.search import RANKING_COLUMNS, condition_of, expression_of
 from remembrancer.actors.store.records.sessions import read_topics
 from remembrancer.actors.store.records.space import APART, Spaces, shown_to, visible
 from remembrancer.actors.store.records.types import Filters, Phrase, RankingFacts, is_memory
@@ -294,7 +294,7 @@ class Graph:
         facts: dict[int, RankingFacts] = {}
         for number in numbers:
             rows = self._read(
-                f"""SELECT DISTINCT m.number, {RANKING}
+                f"""SELECT DISTINCT m.number, {RANKING_COLUMNS}
                     FROM (SELECT memory FROM memory_entities AS s WHERE entity = ?1
                         AND (?2 IS NULL OR name_key(relationship) = ?2) AND {IS_SHOWN}
                         ORDER BY memory DESC LIMIT ?4) AS r

@@ -26,9 +26,9 @@ from remembrancer.protocol.work import ModelIdentity
 logger = logging.getLogger(__name__)
 SEARCH_EFFORT: Final = 150
 """HNSW's ef_search, which finds 99 % of the true nearest ten among 100,000 vectors in 2 ms."""
-SEARCH_S: Final = 1.0
+SEARCH_TIMEOUT_S: Final = 1.0
 """The time limit for a search on a server, since the waiting client could be answered using words alone."""
-UPKEEP_S: Final = 10.0
+UPKEEP_TIMEOUT_S: Final = 10.0
 CONNECT_TIMEOUT_S: Final = 2.0
 LIST_PAGE: Final = 500
 MARK: Final = "server.id"
@@ -39,8 +39,8 @@ ADD_BATCH: Final = 64
 DELETE_BATCH: Final = 1000
 """Chroma refuses batches above its own limit (5,461 with this SQLite)."""
 PROBES: Final = 16
-ITSELF: Final = 0.01
-FEW: Final = 5000
+MAX_SELF_DISTANCE: Final = 0.01
+MAX_COMPARED: Final = 5000
 MAX_DEPTH: Final = 3200
 """The limit on the depth of a search when many of the nearest passages are not allowed."""
 
@@ -69,7 +69,7 @@ class Chroma:
 
     def __init__(self, folder: Path, server: Server | None = None) -> None:
         self._is_remote = server is not None
-        self._prefix = f"{_mark_of(folder)}." if self._is_remote else ""
+        self._prefix = f"{_prefix_of(folder)}." if self._is_remote else ""
         with self.guard():
             self._clients = [_embedded(folder)] if server is None else _connected(server)
         """The clients for upkeep and for searches: a single client for both, unless there is a server."""
@@ -98,7 +98,9 @@ class Chroma:
     def close(self) -> None:
         clients, self._clients = self._clients, []
         for client in clients:
-            for session in _sessions(client) if self._is_remote else ():  # Chroma's own `close` leaves sessions open
+            for session in (
+                _http_sessions(client) if self._is_remote else ()
+            ):  # Chroma's own `close` leaves sessions open
                 session.close()
             client.close()  # otherwise its connections would keep the file locked for a while
 
@@ -146,7 +148,7 @@ class ChromaVectors(ExactVectors):
         probes = self.records.passages(numbers=numbers).vectors
         with self._guard():
             found = self._upkeep.query(query_embeddings=probes, n_results=1, include=["distances"])["distances"]
-        itself = [nearest for nearest in found if nearest and nearest[0] <= ITSELF]
+        itself = [nearest for nearest in found if nearest and nearest[0] <= MAX_SELF_DISTANCE]
         return len(itself) * 2 >= len(found)
 
     def newest(self) -> PassageVectors:
@@ -176,9 +178,9 @@ class ChromaVectors(ExactVectors):
     def nearest_each(self, queries: Vectors, limit: int, allowed: Sequence[int] | None = None) -> list[Nearest]:
         if self.has_failed:
             return super().nearest_each(queries, limit, allowed)
-        if allowed is not None and len(allowed) <= FEW:
+        if allowed is not None and len(allowed) <= MAX_COMPARED:
             passages = self.of_memories(allowed)
-            return [_compared(passages, query, limit) for query in queries]
+            return [_nearest_among(passages, query, limit) for query in queries]
         try:
             newest, may_be_found = self.newest(), None if allowed is None else set(allowed)
             return [self._nearest(query, limit, may_be_found, newest) for query in queries]
@@ -191,12 +193,12 @@ class ChromaVectors(ExactVectors):
         return self.records.passages(self.model, memories)
 
     def _nearest(self, query: Vectors, limit: int, allowed: Set[int] | None, newest: PassageVectors) -> Nearest:
-        beside, depth = _compared(newest, query, limit, allowed), 2 * limit
+        beside, depth = _nearest_among(newest, query, limit, allowed), 2 * limit
         while True:
             with self._guard():
                 (ids,) = self._searched.query(query_embeddings=query[None], n_results=depth, include=[])["ids"]
             passages = self.records.passages(self.model, numbers=[*map(int, ids)])
-            found = [*beside.items(), *_compared(passages, query, limit, allowed).items()]
+            found = [*beside.items(), *_nearest_among(passages, query, limit, allowed).items()]
             best = dict(sorted(found, key=lambda pair: pair[1]))  # if a memory is in both, the better result
             nearest = dict(sorted(best.items(), key=lambda pair: -pair[1])[:limit])
             if len(nearest) == limit or len(ids) < depth or depth >= MAX_DEPTH:
@@ -204,7 +206,7 @@ class ChromaVectors(ExactVectors):
             depth = min(4 * depth, MAX_DEPTH)
 
 
-def _compared(passages: PassageVectors, query: Vectors, limit: int, allowed: Set[int] | None = None) -> Nearest:
+def _nearest_among(passages: PassageVectors, query: Vectors, limit: int, allowed: Set[int] | None = None) -> Nearest:
     if not passages.numbers:
         return {}
     memories = np.asarray(passages.memories, dtype=np.int64)
@@ -232,19 +234,19 @@ def _connected(server: Server) -> list[Any]:
     headers = server.headers()
     httpx.get(f"{server.url}/api/v2/heartbeat", headers=headers, timeout=CONNECT_TIMEOUT_S).raise_for_status()
     clients = []
-    for timeout_s in (UPKEEP_S, SEARCH_S):
+    for timeout_s in (UPKEEP_TIMEOUT_S, SEARCH_TIMEOUT_S):
         settings = chromadb.Settings(anonymized_telemetry=False)
         clients.append(chromadb.HttpClient(server.url, headers=dict(headers), settings=settings))
-        for session in _sessions(clients[-1]):  # there is no setting for it
+        for session in _http_sessions(clients[-1]):  # there is no setting for it
             session.timeout = httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
     return clients
 
 
-def _sessions(client: Any) -> list[Any]:
+def _http_sessions(client: Any) -> list[Any]:
     return [client._server._session, client._admin_client._server._session]
 
 
-def _mark_of(folder: Path) -> str:
+def _prefix_of(folder: Path) -> str:
     """Return the unique prefix of a home's collection names. Removes files that an earlier Chroma left there."""
     path = folder / MARK
     try:

@@ -61,7 +61,7 @@ BURST_S: Final = 0.03
 """No texts are handed out for this long after a client's request: more requests may follow, and take precedence."""
 LONGEST_HOLD_S: Final = 2.0
 """The time after which texts are handed out even if requests keep coming."""
-AGAIN_S: Final = 5.0
+CHECK_INTERVAL_S: Final = 5.0
 IN_USE_S: Final = 4.0
 """A replaced model's vectors are kept for this long, which is longer than a recall using them takes."""
 PRUNE_BATCH: Final = 200
@@ -129,7 +129,7 @@ class EmbeddingScheduler:
         """The time from which the vectors of unused models are deleted; infinite if there are none to delete."""
         self._models: list[Model] = []
         """The models in use. The first one is or will be active."""
-        self._decide(self._state)
+        self._adopt(self._state)
 
     async def run(self) -> None:
         async with anyio.create_task_group() as self._tasks:
@@ -203,7 +203,7 @@ class EmbeddingScheduler:
     def _pending(self, model: Model) -> int:
         return sum(self._read_each(lambda texts: texts.missing(model.key)))
 
-    def _is_whole(self, model: Model) -> bool:
+    def _is_complete(self, model: Model) -> bool:
         return model.identity is not None and not self._pending(model)
 
     def _read_each(self, read: Callable[[EmbeddedTexts], T]) -> list[T]:
@@ -228,7 +228,7 @@ class EmbeddingScheduler:
         attended = [model for model in self._models if self._leases.workers_of(model.key)]
         if not attended or (first in attended and first == active):
             return first
-        if whole := [model for model in attended if self._is_whole(model)]:
+        if whole := [model for model in attended if self._is_complete(model)]:
             return whole[0]
         is_lost = first != active or any(model.choice == first.choice for model in attended)
         return attended[0] if is_lost else first
@@ -240,15 +240,15 @@ class EmbeddingScheduler:
         state = ModelState.read(self._files.catalog.models(), self._configured)
         for known in self._state.known:
             state = state.introduced(known)
-        self._decide(state)
+        self._adopt(state)
 
     async def choose(self, choice: ModelChoice | None) -> None:
         """Have everything embedded by another model, and then answer with that model; None: keep the active one."""
         chosen = self._state.choosing(choice).written()
         await self._committer.run(RECORDS, partial(self._files.catalog.note_models, chosen))
-        self._decide(self._state.choosing(choice))
+        self._adopt(self._state.choosing(choice))
 
-    def _decide(self, state: ModelState) -> None:
+    def _adopt(self, state: ModelState) -> None:
         self._state = state
         in_use = {state.chosen.engine, *([state.active.choice.engine] if state.active else [])}
         self._models = state.models(self._fallbacks if in_use & REMOTE_ENGINES else ())
@@ -273,7 +273,7 @@ class EmbeddingScheduler:
             self._stored, self._prune_at = state, time.monotonic() + IN_USE_S
             self._woken.set()
         elif self._may_take_over():
-            self._decide(self._state.swapped())
+            self._adopt(self._state.swapped())
             logger.info("the model was changed", extra={"model": self._state.chosen.model})
         elif self._state.active is not None and time.monotonic() >= self._prune_at:
             self._prune_at = math.inf
@@ -286,7 +286,7 @@ class EmbeddingScheduler:
 
     def _may_take_over(self) -> bool:
         chosen = (each for each in self._models if each.choice == self._state.chosen and each != self._state.active)
-        return any(self._leases.workers_of(model.key) and self._is_whole(model) for model in chosen)
+        return any(self._leases.workers_of(model.key) and self._is_complete(model) for model in chosen)
 
     async def _write_each(self, work: Callable[[EmbeddedTexts], T]) -> list[T]:
         """Return the results of `work` for all texts that can be written now."""
@@ -353,10 +353,10 @@ class EmbeddingScheduler:
     def _welcome(self, worker: Peer, ready: WorkerState, identity: ModelIdentity) -> None:
         state = self._state.introduced(Model(ready.choice, identity))
         is_first = state.active is None and ready.choice == state.chosen
-        if is_first and not any(self._is_whole(each) for each in self._models):
+        if is_first and not any(self._is_complete(each) for each in self._models):
             state = state.swapped()
         if state is not self._state:
-            self._decide(state)
+            self._adopt(state)
         self._vectors.note_scale(identity.key, ready.scale)
         self._leases.worker_ready(worker, identity.key, ready.credit)
         self._to_try_again.add(identity.key)
@@ -410,7 +410,7 @@ class EmbeddingScheduler:
 
     async def _work(self) -> None:
         while True:
-            with anyio.move_on_after(AGAIN_S):
+            with anyio.move_on_after(CHECK_INTERVAL_S):
                 await self._woken.wait()
             latest = time.monotonic() + LONGEST_HOLD_S
             while (now := time.monotonic()) < (until := min(latest, self.served_at + BURST_S)):  # noqa: ASYNC110

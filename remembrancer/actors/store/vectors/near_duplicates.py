@@ -5,7 +5,7 @@ from typing import Final
 
 from remembrancer.actors.store.records.passage_rows import mean_vectors
 from remembrancer.actors.store.records.sqlite_records import Records
-from remembrancer.actors.store.records.types import EVERY, NearDuplicate, PassageVectors
+from remembrancer.actors.store.records.types import NO_LIMIT, NearDuplicate, PassageVectors
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
 from remembrancer.memory.ranking import NEAR_DUPLICATE_COSINE, on_the_scale
 from remembrancer.protocol.consolidation import FindNear, Material, ReadMemories
@@ -61,7 +61,7 @@ def find_near(
     if not asked:
         return ((),) * len(request.numbers)
     filters = Filters("", scopes=("user" if request.project is None else "project",))
-    nearest = vectors.nearest_each(queries, max(MIN_HITS, 4 * request.limit), records.matching(filters, EVERY) or ())
+    nearest = vectors.nearest_each(queries, max(MIN_HITS, 4 * request.limit), records.matching(filters, NO_LIMIT) or ())
     least = request.min_cosine - SLACK
     found = {memory for near in nearest for memory, cosine in near.items() if cosine >= least}
     memories, means = mean_vectors(vectors.of_memories(sorted(found)))

@@ -121,7 +121,7 @@ class VectorSpaces:
             self._spaces = {place: each for place, each in self._spaces.items() if id(each.records) in open_texts}
             await self._compare_some()
             if self._with_chroma:
-                await self._tend()
+                await self._update_chroma()
             elif self._server is None and self._folder.exists():  # left by a Chroma that is no longer installed
                 await self._on_thread(partial(self._close_chroma, deletes=True))
             self.free_idle()
@@ -180,7 +180,7 @@ class VectorSpaces:
 
     # --- Chroma.
 
-    async def _tend(self) -> None:
+    async def _update_chroma(self) -> None:
         """Keep Chroma up to date. After a fault it is unused for a while: in the home it is deleted, since its files
         may be damaged; on a server its data stays, since only the connection may have failed."""
         if time.monotonic() < self._reach_at:
@@ -189,7 +189,7 @@ class VectorSpaces:
             for texts, model in itertools.product(self._texts(), list(self._models.values())):
                 vectors = self._vectors_of(texts, model.key)
                 try:
-                    tended = await self._on_thread(partial(self._tended, vectors, model))
+                    tended = await self._on_thread(partial(self._updated, vectors, model))
                 except RemembrancerError as error:
                     logger.warning("vectors are delayed", extra={"file": texts.name, "reason": error.message})
                     continue
@@ -208,7 +208,7 @@ class VectorSpaces:
 
     # On the only thread that may use Chroma, apart from searches. Any of these may raise `ChromaUnavailable`.
 
-    def _tended(self, vectors: ExactVectors, model: ModelIdentity) -> ExactVectors:
+    def _updated(self, vectors: ExactVectors, model: ModelIdentity) -> ExactVectors:
         if not isinstance(vectors, ChromaVectors) or vectors.has_failed:
             if vectors.records.extent(model.key)[0] <= self._exact_up_to:
                 return vectors
