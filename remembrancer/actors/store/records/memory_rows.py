@@ -158,7 +158,7 @@ def read_copies(
 
 
 def read_related(query: Query, numbers: Sequence[int], session_id: str) -> list[tuple[float, int, int, str]]:
-    """Return the time, other memory, own number and other's id for each relation of these memories, oldest first."""
+    """Return the time, the other memory, this memory and the other's id for each relation, oldest first."""
     rows = query(
         f"""SELECT l.created_at, l.other, l.memory, o.id FROM (
                SELECT source AS memory, target AS other, created_at FROM memory_links

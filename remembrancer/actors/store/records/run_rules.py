@@ -300,7 +300,7 @@ def _forget_imported(writer: Writer, run_id: str, memory: Memory, began_at: floa
 
 
 def _undo(writer: Writer, run_id: str, memory: Memory, began_at: float) -> str | None:
-    """Undo a run's versions of a memory, and its links. Returns the reason if not, empty if it is already forgotten."""
+    """Undo a run's versions of a memory, and its links. Returns the reason if it is skipped, empty if forgotten."""
     history = writer.space.history(memory.id)
     made = {entry.version for entry in history if entry.details.get("run") == run_id}
     if memory.now.forgotten and 1 in made:

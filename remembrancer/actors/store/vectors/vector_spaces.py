@@ -109,7 +109,7 @@ class VectorSpaces:
             self.note_kept(texts.name)
 
     async def check_now(self, name: str, memory: int, threads: Executor) -> None:
-        """Link the near-duplicates of one memory at once, on `threads`: the upkeep's own may be busy for minutes."""
+        """Link the near-duplicates of one memory at once, on `threads`, since the upkeep may be busy for minutes."""
         vectors = self.searchable(name)
         if vectors is not None and vectors.records.links_duplicates:
             await self._link(vectors, partial(vectors.records.passages, vectors.model, [memory]), threads)
