@@ -158,7 +158,7 @@ def _roots(connection: sqlite3.Connection) -> dict[str, int]:
     return dict(connection.execute("SELECT name, rootpage FROM sqlite_schema WHERE rootpage > 0").fetchall())
 
 
-def _order(key: Key) -> list[tuple[str, Any]]:
+def _sort_key(key: Key) -> list[tuple[str, Any]]:
     """A sort key: values of damaged keys may have the wrong types."""
     return [(type(value).__name__, value) for value in key]
 
@@ -175,12 +175,12 @@ def _rows(
     def read(condition: str, values: Key, order: str = "ASC") -> Iterator[tuple[Key, Key]]:
         ordered = ", ".join(f"{column} {order}" for column in table.key)
         for row in source.execute(f"{select} WHERE {condition} ORDER BY {ordered}", values):
-            if _is_cut(row):
+            if _has_empty_page(row):
                 raise sqlite3.DatabaseError("the last page of a long row is empty")
             yield row[: len(table.key)], row[len(table.key) :]
 
-    for start in (None, *sorted(known, key=_order)):
-        if start is not None and last is not None and _order(start) <= _order(last):
+    for start in (None, *sorted(known, key=_sort_key)):
+        if start is not None and last is not None and _sort_key(start) <= _sort_key(last):
             continue
         try:
             for found in read("TRUE" if start is None else f"({key}) >= ({places})", start or ()):
@@ -194,7 +194,7 @@ def _rows(
         yield from read("TRUE" if last is None else f"({key}) > ({places})", last or (), "DESC")
 
 
-def _is_there(source: sqlite3.Connection, table: _Table, key: Key) -> bool:
+def _may_exist(source: sqlite3.Connection, table: _Table, key: Key) -> bool:
     """True if there is a row with this key, or one may be hidden by damage."""
     where = " AND ".join(f"{column} = ?" for column in table.key)
     try:
@@ -242,11 +242,11 @@ def _rows_of_leaves(scratch: Path, table: _Table, names: Mapping[Key, Any]) -> I
         ):
             for row in leaf.execute(select):
                 key = row[: len(table.key)]
-                if names.get(key) is not None and names[key] == row[name] and not _is_cut(row):
+                if names.get(key) is not None and names[key] == row[name] and not _has_empty_page(row):
                     yield key, row[len(table.key) :]
 
 
-def _is_cut(row: Key) -> bool:
+def _has_empty_page(row: Key) -> bool:
     """True if the last page of a long row is empty."""
     return any(isinstance(value, str) and value.endswith("\0") for value in row)
 
@@ -269,14 +269,14 @@ def _merge_table(
     done.read += len(read)
     where = " AND ".join(f"{column} = ?" for column in table.key)
     for row_key in of_copy - read:
-        if all(row_key in keys for keys in whole) and _is_there(source, table, row_key):
+        if all(row_key in keys for keys in whole) and _may_exist(source, table, row_key):
             name = f"SELECT {table.name_column or 'NULL'} FROM {table.name} WHERE {where}"  # noqa: S608
             ((value,),) = connection.execute(name, row_key).fetchall()
             done.from_copy.append(RowName(table.name, _name(row_key, value)))
         else:
             connection.execute(f"DELETE FROM {table.name} WHERE {where}", row_key)  # noqa: S608
     lost = indexed.keys() - read - of_copy
-    done.lost += [RowName(table.name, _name(row_key, indexed[row_key])) for row_key in sorted(lost, key=_order)]
+    done.lost += [RowName(table.name, _name(row_key, indexed[row_key])) for row_key in sorted(lost, key=_sort_key)]
     if faults and not whole:
         done.incomplete.append(table.name)
 

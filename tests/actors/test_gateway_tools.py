@@ -146,7 +146,7 @@ async def test_of_several_that_are_stored_an_answer_and_a_question_quote_the_one
     texts = "the lamp is lit on Tuesdays now, not on Mondays", "bread is baked at four"
     several = {"memories": [{"content": text} for text in texts], "wait_for_embedding": True}
     answer = await client.call("store_memory", **several)
-    asking.heard("store_memory", several, answer)
+    asking.note_answer("store_memory", several, answer)
     (near,) = answer["near"]
     assert (near["replaced_by"][-4:], near["newer"]) == (answer["ids"][0][-4:], texts[0])
     assert texts[0] in asked[0].decode()
@@ -232,7 +232,7 @@ def test_a_person_is_not_asked_about_a_memory_that_the_sessions_own_cannot_repla
         sent: list[bytes] = []
         asking = Asking("key", Questions(stores=9), sent.append, {})
         asking.note_capabilities({"elicitation": {}})
-        asking.heard("store_memory", {"content": "new"}, {"memory_id": "b"} | near_of(near, ()))
+        asking.note_answer("store_memory", {"content": "new"}, {"memory_id": "b"} | near_of(near, ()))
         assert [old for each in sent for old in ("old 1", "old 2") if old in each.decode()] == asked
 
 

@@ -23,7 +23,7 @@ from remembrancer.actors.bridge.bridge import (
     with_settings,
 )
 from remembrancer.actors.bridge.places import Places, hello_line, named_project, session_id
-from remembrancer.actors.bridge.remote import VERSION_KEY, RemoteGateway, _Way
+from remembrancer.actors.bridge.remote import VERSION_KEY, RemoteGateway, _FarEnd
 from remembrancer.actors.bridge.replay import (
     LONG_BUDGET_S,
     MAX_OPEN_REQUESTS,
@@ -475,5 +475,5 @@ def test_any_name_comes_through_a_header(uri: str) -> None:
     end, other = socket.socketpair()
     with closing(end), closing(other):
         params = {"uri": uri, "_meta": {VERSION_KEY: "2026-07-28"}}
-        name = _Way(gateway, end)._headers({"method": "resources/read", "params": params})["Mcp-Name"]
+        name = _FarEnd(gateway, end)._headers({"method": "resources/read", "params": params})["Mcp-Name"]
     assert (name.isascii(), name.isprintable(), decode_header_value(name)) == (True, True, uri)

@@ -101,7 +101,7 @@ class RemoteGateway:
     def dial(self) -> socket.socket:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        threading.Thread(target=_Way(self, theirs).run, daemon=True).start()
+        threading.Thread(target=_FarEnd(self, theirs).run, daemon=True).start()
         return ours
 
     def _ignore(self, *_: object) -> None:
@@ -127,8 +127,8 @@ class RemoteGateway:
         return line
 
 
-class _Way:
-    """The far end of a socket pair, which lasts until something breaks."""
+class _FarEnd:
+    """The other end of a socket pair. Lasts until something breaks."""
 
     def __init__(self, remote: RemoteGateway, end: socket.socket) -> None:
         self._remote = remote

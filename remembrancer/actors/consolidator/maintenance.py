@@ -18,7 +18,7 @@ from remembrancer.memory.decay import DAY_S, DELETE_AFTER_S, should_archive, sho
 from remembrancer.protocol.consolidation import Done, Job, Maintained, Material, ReadMemories, Upkeep
 from remembrancer.protocol.ids import derive_id
 from remembrancer.protocol.kinds import SESSION_KINDS
-from remembrancer.protocol.runs import NoteMaintenance, Prune, ReviseMemory
+from remembrancer.protocol.runs import NoteMaintenance, Place, Prune, ReviseMemory
 from remembrancer.protocol.store_client import StoreClient
 
 SLICE: Final = 500
@@ -38,10 +38,11 @@ async def maintain(job: Job, store: StoreClient, clock: Clock, *, dry_run: bool 
     the user."""
     project, now, is_shared = job.project, clock(), job.lane_time is not None
     place = "user" if project is None else project.id
-    run = Run(store, project, run_id_of("maintenance", place, now), "maintenance", clock, dry_run=dry_run)
+    scope: Place = "user" if project is None else "project"
+    run = Run(store, project, run_id_of("maintenance", place, now), "maintenance", clock, dry_run=dry_run, place=scope)
     notes = replace(run, run_id=run_id_of("notes", run.run_id))
     summing_up = replace(run, run_id=run_id_of("consolidation", run.run_id), kind="consolidation")
-    of_place = partial(ReadMemories, project, scopes=(run.place,))
+    of_place = partial(ReadMemories, project, scopes=(scope,))
     done: dict[Upkeep, list[str]] = {}
     old, done["deleted"] = await _change_all(run, of_place(statuses=("archived",)), plan_forgetting)
     active, done["archived"] = await _change_all(run, of_place(statuses=("active",)), plan_archiving)

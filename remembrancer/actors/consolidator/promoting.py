@@ -304,7 +304,7 @@ async def _merge_into_user(
     edit, source = _merge(memory, verdict, clock(), targets[0], cosine, project.id)
     run = Run(store, project, run_id_of("to_user", project.id, memory.id, memory.version), "promotion", clock)
     name = derive_id("merged_to_user", project.id, memory.id, memory.version)
-    if (await replace(run, of_user=True).write_part((edit,), operation_id=name)).skipped:
+    if (await replace(run, place="user").write_part((edit,), operation_id=name)).skipped:
         return False
     await run.write_part((source, _logged(memory, verdict, "pattern_match", into_id)))
     return True
@@ -325,5 +325,5 @@ async def observe_patterns(store: StoreClient, project: ProjectRef, memories: Se
 
 async def observe(store: StoreClient, project: ProjectRef, memory_id: str, user_memory_id: str, now: float) -> None:
     what = ("observed", project.id, memory_id, user_memory_id)
-    run = Run(store, project, run_id_of(*what), "promotion", lambda: now, of_user=True)
+    run = Run(store, project, run_id_of(*what), "promotion", lambda: now, place="user")
     await run.write_part((NotePattern(user_memory_id, project.id),), operation_id=derive_id(*what))

@@ -102,13 +102,9 @@ class Run:
     clock: Clock
     session_id: str = ""
     dry_run: bool = False
-    of_user: bool = False
-    """True if a run of the project changes the user's memories."""
+    place: Place = "project"
+    """A run of a project may also change the user's memories."""
     parts: int = 0
-
-    @property
-    def place(self) -> Place:
-        return "user" if self.of_user or self.project is None else "project"
 
     async def write(self, groups: Iterable[Group]) -> set[str]:
         """Returns the ids of memories whose edits the store skipped."""

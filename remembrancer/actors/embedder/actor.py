@@ -22,14 +22,7 @@ from remembrancer.protocol.control import EmbedderHealth
 from remembrancer.protocol.errors import EmbeddingUnavailable, Failure, InternalError, ModelUnusable, WorkerRefused
 from remembrancer.protocol.sockets import CurveKeys, Dealer
 from remembrancer.protocol.system import give_back_memory, lower_thread_priority
-from remembrancer.protocol.work import (
-    AskWorker,
-    EmbedQuery,
-    EmbedText,
-    ToWorker,
-    WorkerState,
-    to_worker,
-)
+from remembrancer.protocol.work import AskWorker, EmbedQuery, EmbedText, ToWorker, WorkerState, to_worker
 
 CREDIT: Final = 128
 """The maximum number of texts held. Memories are short, so this is at least two batches, and the model never waits for

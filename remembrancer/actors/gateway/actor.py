@@ -60,12 +60,6 @@ class GatewayActor(Actor):
         self._http: HttpServer | None = None
         self._opening = anyio.Lock()
         self._browsed = spec.paths.run / "browser"  # its address while its pages may be open
-        self.access: StoreAccess
-        self._subscriptions: Subscriptions
-        self._registry: SessionRegistry
-        self._listener: Listener
-        self._tasks: anyio.abc.TaskGroup
-        self._service: McpService
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         settings, paths = self.spec.settings, self.spec.paths

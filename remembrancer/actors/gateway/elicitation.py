@@ -57,7 +57,7 @@ class Asking:
         offered = isinstance(capabilities, dict) and isinstance(capabilities.get("elicitation"), dict)
         self._can_ask = offered and self._is_attended
 
-    def heard(self, tool: str, arguments: Mapping[str, Any], answer: Mapping[str, Any] | None) -> None:
+    def note_answer(self, tool: str, arguments: Mapping[str, Any], answer: Mapping[str, Any] | None) -> None:
         """Count an answered tool call, and ask a question if it stored a memory that probably replaces another one."""
         if tool not in STORES or answer is None or "error" in answer:
             return
@@ -81,7 +81,7 @@ class Asking:
     def is_asked(self, request_id: object) -> bool:
         return self._pending is not None and self._pending[0] == request_id
 
-    def decided(self, result: Mapping[str, Any]) -> dict[str, Any] | None:
+    def take_decision(self, result: Mapping[str, Any]) -> dict[str, Any] | None:
         """The arguments of `update_memory` for the person's decision; None if there is nothing to do. Without a
         decision, this session is not asked again."""
         assert self._pending is not None

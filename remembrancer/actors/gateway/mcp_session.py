@@ -74,7 +74,7 @@ class McpSession(Session):
                 metadata.request_context = self._open_request(request_id, sent_ms, is_stream=is_stream)
                 metadata.on_request_unanswered = partial(self._forget, request_id)
             case mcp.JSONRPCResponse(id=answered) | mcp.JSONRPCError(id=answered) if self._asking.is_asked(answered):
-                if (decided := self._asking.decided(result)) is not None:
+                if (decided := self._asking.take_decision(result)) is not None:
                     self._tasks.create_task(self._settle_replacement(str(answered), decided))
                 return
             case mcp.JSONRPCResponse(id=self._roots_request) | mcp.JSONRPCError(id=self._roots_request):
@@ -101,7 +101,7 @@ class McpSession(Session):
 
     async def _call(self, call: PlainCall, context: CallContext) -> Mapping[str, Any] | None:
         answer = await super()._call(call, context)
-        self._asking.heard(call.params.name, call.params.arguments, answer)
+        self._asking.note_answer(call.params.name, call.params.arguments, answer)
         return answer
 
     async def _settle_replacement(self, request_id: str, arguments: dict[str, Any]) -> None:

@@ -59,14 +59,7 @@ from remembrancer.protocol.reads import (
 from remembrancer.protocol.sockets import Reply
 from remembrancer.protocol.store_client import AWAY, StoreClient
 from remembrancer.protocol.wire import Notice, Request
-from remembrancer.protocol.writes import (
-    ErasedResult,
-    EraseMemory,
-    Operation,
-    ProjectRef,
-    Submit,
-    memory_id_of,
-)
+from remembrancer.protocol.writes import ErasedResult, EraseMemory, Operation, ProjectRef, Submit, memory_id_of
 from remembrancer.toolsets.memory.answers import iso
 from remembrancer.toolsets.service import Asked, Caller, MemoryService, SessionState, Written
 

@@ -39,7 +39,7 @@ def prepare_home(paths: RuntimePaths) -> None:
     try:
         with contextlib.suppress(OSError):  # nothing depends on the logs
             paths.logs.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
-        if _is_inside(paths):
+        if paths.run.parent == paths.home:
             paths.run.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
             paths.run.chmod(PRIVATE_DIRECTORY)
         else:
@@ -87,15 +87,10 @@ def _remove_sockets(paths: RuntimePaths) -> None:
 
 
 def leave_run_directory(paths: RuntimePaths) -> None:
-    """Remove the sockets, and their directory if outside the home. Call this only while holding the home's lock."""
+    """Call this only while holding the home's lock."""
     _remove_sockets(paths)
-    if not _is_inside(paths):
-        with contextlib.suppress(OSError):
-            paths.run.rmdir()
-
-
-def _is_inside(paths: RuntimePaths) -> bool:
-    return paths.run.parent == paths.home
+    with contextlib.suppress(OSError):
+        paths.run.rmdir()
 
 
 def clear_memory_home(paths: RuntimePaths) -> None:

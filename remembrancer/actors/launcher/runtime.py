@@ -155,8 +155,6 @@ class Supervisor(System):
     """Runs the processes of a runtime, once. Each embedder gets the `secrets` that its engine needs; no other process
     gets any."""
 
-    _tasks: anyio.abc.TaskGroup
-
     def __init__(self, runtime: Runtime, settings: Settings, secrets: Mapping[str, str]) -> None:
         self._runtime = runtime
         self._paths = runtime.paths
