@@ -1,8 +1,5 @@
-"""The parts of an actor's process that are the same for all actors: start, logs, control socket and exit.
-
-The launcher holds the other end of the actor's standard input. The first line of this input is the `LaunchSpec`; end of
-file means that the launcher is dead, and an actor never outlives its launcher.
-"""
+"""The shell of every actor's process: start, logs, control socket and exit. The launcher holds the other end of the
+actor's standard input: end of file means that the launcher is dead, and an actor never outlives it."""
 
 import abc
 import asyncio
@@ -38,8 +35,7 @@ EXIT_START_FAILED: Final = 2
 """The last line of standard error gives the reason, a `Failure` as JSON; a restart would fail in the same way."""
 EXIT_CRASHED: Final = 70
 EXIT_ORPHANED: Final = 71
-"""The launcher died. A new runtime waits for this process's locks, so unfinished work is abandoned: acknowledged work
-is durable, and clients repeat the rest."""
+"""The launcher died. Unfinished work is abandoned, since a new runtime waits for this process's locks."""
 TERM_GRACE_S: Final = 1.0
 MANY_FILES: Final = 10_240
 """The limit on open files, if the system allows it (the maximum on macOS): each index needs several."""

@@ -1,6 +1,5 @@
 """Indexes of files: one of each project's notes and transcripts, one of each tree of code. They are derived, and safe
-to delete. The indexer writes them; the store reads them and adds the vectors of notes. A text from notes is stored and
-embedded once, however many chunks contain it."""
+to delete. The indexer writes them; the store reads them and adds the vectors of notes."""
 
 from __future__ import annotations
 
@@ -172,7 +171,7 @@ class FileState(NamedTuple):
 
 
 class ReadNote(NamedTuple):
-    """`path` is relative to the workspace, or absolute outside it. If `chunks` is missing, only the file's time has
+    """`path` is relative to the workspace, or absolute outside it. Without `chunks`, only the file's time has
     changed."""
 
     path: str

@@ -1,9 +1,6 @@
-"""The schema of each kind of file in a home, and its migrations from release to release. Only this module upgrades
-files, or refuses files that this release cannot read.
-
-`PRAGMA user_version` is the only place in a file that names its schema: the release that introduced it, and the number
-of the step in that release, as decimal digits (0.2.0 has 2 00 00; the first step of 0.3.1 would have 3 01 00).
-"""
+"""The schema of each kind of file in a home, and its migrations from release to release. `PRAGMA user_version` names a
+file's schema: the release that introduced it, and the number of the step in that release, as decimal digits (0.2.0 has
+2 00 00; the first step of 0.3.1 would have 3 01 00)."""
 
 import contextlib
 import errno
@@ -154,8 +151,7 @@ FIRST_KEPT: Final = version_in(FIRST_RELEASE)
 
 
 def version_of(path: Path, wait_s: float = WAIT_S) -> int:
-    """The `user_version` of a database, 0 if there is no file. Nothing in or beside the file changes, except that
-    SQLite rolls back an interrupted creation of the file."""
+    """0 if there is no file. Nothing changes, except that SQLite rolls back an interrupted creation of the file."""
     if not path.is_file():  # a pipe would block
         return 0
     address = path.absolute().as_uri()
@@ -176,9 +172,8 @@ def copy_of(path: Path, release: str) -> Path:
 
 
 def write_checked_copy(path: Path, target: Path, no_room: str) -> None:
-    """Copy a consistent state of a database, completely and durably, and check the copy. Raises `StorageFull` if the
-    disk has no room (`no_room`), `RecordsUnusable` if the file is damaged, `FileUnusable` if the copy cannot be
-    written, or another error of SQLite."""
+    """Copy a consistent state of a database durably, and check the copy. Raises `StorageFull` with the message
+    `no_room`, `RecordsUnusable` if the file is damaged, `FileUnusable`, or an error of SQLite."""
     fresh = target.with_name(f"{target.name}.new")
     try:
         address = f"{path.absolute().as_uri()}?mode=ro"
@@ -280,8 +275,7 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def statements_of(script: str) -> Iterator[str]:
-    """The statements of a script, one by one: executing the whole script would end the open transaction. The last
-    statement needs no semicolon."""
+    """The statements of a script, one by one: executing the whole script would end the open transaction."""
     statement = ""
     for piece in script.strip().removesuffix(";").split(";"):
         statement += f"{piece};"

@@ -1,5 +1,5 @@
-"""Rebuilds a sound database from a damaged one and an earlier copy: the rows that SQLite can still read, and the copy's
-rows in place of unreadable ones."""
+"""Rebuilds a sound database from a damaged one: the rows that SQLite can still read, and an earlier copy's other
+rows."""
 
 import os
 import shutil
@@ -58,9 +58,8 @@ class _Table(NamedTuple):
 
 
 def rebuild(damaged: Path, copy: Path | None, target: Path, lay_out: Work, recount: Work) -> Repaired:
-    """Write a sound database to `target`, durably. `lay_out` brings a copy or an empty database up to the current
-    schema; `recount` rebuilds data derived from rows. Raises `RecordsUnusable` if the result would not be sound, or
-    `OSError`."""
+    """Write a sound database to `target`. `lay_out` brings a copy or an empty database up to the current schema;
+    `recount` rebuilds derived data. Raises `RecordsUnusable` if the result would not be sound, or `OSError`."""
     fresh, scratch = (target.with_name(f"{target.name}.{word}") for word in ("new", "reading"))
     try:
         delete_database(fresh)
@@ -131,8 +130,8 @@ def _put_first_page(path: Path, page: bytes) -> None:
 
 
 def _opened(scratch: Path, table: _Table, roots: Mapping[str, int]) -> sqlite3.Connection:
-    """Open a damaged file with a first page that describes only one table, as `t`, and its indexes, since the rest of
-    the schema may be damaged."""
+    """Open a damaged file with a first page that describes only one table, as `t`: the rest of the schema may be
+    damaged."""
     columns = list(table.columns)
     if table.has_rowid and table.key[0] in columns:
         columns[columns.index(table.key[0])] += " INTEGER PRIMARY KEY"

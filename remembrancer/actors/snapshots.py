@@ -128,8 +128,7 @@ def damage_of(path: Path) -> str | None:
 
 
 def fold_log(path: Path, schema: Schema) -> None:
-    """Move the write-ahead log of a database that no process has open into the file. A damaged database stays
-    unchanged."""
+    """Move the write-ahead log into a database that no process has open. A damaged database stays unchanged."""
     with suppress(sqlite3.Error), closing(sqlite3.connect(path, isolation_level=None)) as connection:
         if connection.execute("PRAGMA user_version").fetchone()[0] <= schema.latest:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

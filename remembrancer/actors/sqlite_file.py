@@ -1,7 +1,5 @@
-"""One SQLite file: its single writing connection, reading connections, and its errors converted to ours.
-
-WAL and `synchronous=FULL`: readers see the last commit and never wait for the writer (https://sqlite.org/wal.html).
-"""
+"""One SQLite file: its single writing connection, reading connections, and its errors converted to ours. In WAL mode,
+readers see the last commit and never wait for the writer (https://sqlite.org/wal.html)."""
 
 import contextlib
 import logging
@@ -79,11 +77,8 @@ def json_list(values: Iterable[object]) -> str:
 
 class SqliteFile:
     """Opens the file, and migrates it to the current version of its schema. `wait_s` is the maximum wait for another
-    program's lock (None: `BUSY_TIMEOUT_S`).
-
-    Raises the same errors as `Schema.migrate`, `FileLocked` if another program has locked the file, and
-    `RecordsUnusable` if it is damaged or not a file, or its directory cannot be created.
-    """
+    program's lock (None: `BUSY_TIMEOUT_S`). Raises the same errors as `Schema.migrate`, `FileLocked`, and
+    `RecordsUnusable` if the file is damaged or its directory cannot be created."""
 
     def __init__(self, path: Path, schema: Schema, *, synchronous: str = "FULL", wait_s: float | None = None) -> None:
         try:
@@ -129,19 +124,17 @@ class SqliteFile:
         return _identity_of(self.path) != self._identity
 
     def empty_log(self) -> bool:
-        """Move all of the write-ahead log into the database and truncate it. Returns False if an older reader is still
-        in the way after `BUSY_TIMEOUT_S`."""
+        """Move the write-ahead log into the database. Returns False if a reader is still in the way after
+        `BUSY_TIMEOUT_S`."""
         with self.writing:
             ((is_busy, _, _),) = self.writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         return not is_busy
 
     def leave_nothing(self, texts: Sequence[str] = ()) -> None:
-        """Remove deleted content from the log, and delete all copies of the database and the 0.2.0 files.
-
-        The database is rewritten if it still contains one of the texts, or if these are unknown: when SQLite moves rows
-        between pages, it leaves their bytes in unused space, which `secure_delete` does not reach. Raises `FileLocked`
-        if the log cannot be emptied now (try again), or `FileUnusable` if a copy cannot be deleted.
-        """
+        """Remove deleted content from the log, and delete all copies of the database and the 0.2.0 files. The database
+        is rewritten if it still contains one of the texts, or if these are unknown: when SQLite moves rows between
+        pages, `secure_delete` does not reach their old bytes. Raises `FileLocked` if the log cannot be emptied now (try
+        again), or `FileUnusable` if a copy cannot be deleted."""
         self._empty_whole_log()
         if not texts or self._has_any(texts):
             with self.writing:
@@ -287,8 +280,7 @@ def unusable(path: Path, error: Exception, advice: str = REPAIR) -> RecordsUnusa
 
 
 def as_error(path: Path, error: Exception, advice: str | None = None) -> RemembrancerError:
-    """Convert an SQLite error into one of ours. With `advice`, the file is being opened or only read, and counts as
-    damaged if SQLite gives no other reason."""
+    """One of our errors. With `advice`, the file counts as damaged if SQLite gives no other reason."""
     code = getattr(error, "sqlite_errorcode", 0)
     if code & PRIMARY_CODE in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return FileLocked(f"another program has locked {path}: close that program, or wait")

@@ -1,8 +1,5 @@
-"""The bridge: `remembrancer mcp`, started by a client. It passes lines between its client and the gateway.
-
-It imports little of the standard library, since every session starts a bridge and waits for it. `replay` decides what
-to replay and when to give up, `starter` whether to start a runtime. The bridge has one thread and one `poll`.
-"""
+"""The bridge: `remembrancer mcp`, started by a client. It passes lines between its client and the gateway, in one
+thread with one `poll`. Every session waits for its bridge, so it imports little of the standard library."""
 
 # ruff: noqa: PTH100, PTH118, PTH120
 from __future__ import annotations
@@ -144,8 +141,7 @@ class Bridge:
                 self._read_gateway()
 
     def _wanted(self) -> dict[int, int]:
-        """The events to wait for, by descriptor. While the buffer for one side is full, the bridge does not read from
-        the other side, which therefore slows down too."""
+        """The events to wait for, by descriptor. A full buffer for one side slows down the other side too."""
         wanted: dict[int, int] = {}
         to_gateway, to_client = self._conversation.to_gateway, self._conversation.to_client
         client_is_behind = len(to_client) >= HIGH_WATER_BYTES

@@ -99,8 +99,7 @@ def hello_line(
     config: str | None = None,
     **others: object,
 ) -> bytes:
-    """The first line of a connection, with its newline. Paths that are not UTF-8 are encoded as Python prints them.
-    `others` are additional members."""
+    """The first line of a connection. Paths that are not UTF-8 are encoded as Python prints them."""
     environment = {
         name: value
         for name, value in environ.items()

@@ -150,8 +150,7 @@ class _FarEnd:
         raise ConnectionError("the bridge has ended")
 
     def _attempt(self, work: Callable[..., None], *arguments: Any) -> None:
-        """Report any error to the bridge, and close the socket. A person must correct the cause of a `ValueError`;
-        after any other error the bridge connects again."""
+        """Report any error to the bridge, and close the socket. A person must correct the cause of a `ValueError`."""
         remote, is_done = self._remote, False
         try:
             work(*arguments)

@@ -46,13 +46,11 @@ prepared answer: a runtime may need many seconds to start, and clients list the 
 
 
 OpenRequest = namedtuple("OpenRequest", "message line longest patient")
-"""A client's unanswered request, and its line for the gateway. It expires at `longest` while there is a gateway,
-otherwise at `patient`."""
+"""An unanswered request expires at `longest` while there is a gateway, otherwise at `patient`."""
 
 
 class PreparedAnswers:
-    """This release's answers to the requests that every session makes. `methods` omits the answers that differ in this
-    session's environment."""
+    """The answers that are the same for every session. `methods` omits those that differ in this environment."""
 
     METHODS = frozenset({HANDSHAKE, "tools/list", "prompts/list", "resources/list", "resources/templates/list"})
 
@@ -82,8 +80,7 @@ class Conversation:
     def __init__(
         self, budget_s: float, start_s: float, prepared: PreparedAnswers | None = None, hello: bytes = b""
     ) -> None:
-        """`budget_s`: the time allowed for a gateway's answer; `start_s`: the time allowed for its start; `hello`: the
-        first line to each gateway, with its newline."""
+        """`budget_s` is the time for a gateway's answer, `start_s` for its start. `hello` ends with a newline."""
         self.to_client = bytearray()
         self.to_gateway = bytearray()
         self.connect_at = 0.0

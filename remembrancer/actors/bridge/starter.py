@@ -1,5 +1,4 @@
-"""Connects to the local gateway and starts a runtime if there is none. Only one bridge at a time starts a runtime, and
-the pauses between failed attempts grow."""
+"""Connects to the local gateway and starts a runtime if there is none. Only one bridge at a time starts a runtime."""
 
 # ruff: noqa: PTH103
 from __future__ import annotations
@@ -28,8 +27,7 @@ LOOK_AGAIN_S = 0.05
 """The time between two checks of a runtime being started by another process."""
 _OF_A_SESSION = ("REMEMBRANCER_PROJECT", TOOLSETS_VARIABLE, "REMEMBRANCER_BRIDGE_BUDGET_S", *SESSION_VARIABLES)
 _NOT_INHERITED = frozenset((*_OF_A_SESSION, *HOME_VARIABLES, *CONFIG_VARIABLES))
-"""The variables of one session, and the ones that name the home and its configuration file: a runtime gets absolute
-paths instead, since its working directory differs."""
+"""A runtime gets absolute paths of the home and its configuration file, since its working directory differs."""
 HOME_UNUSABLE = 6
 LASTING_STATUSES = frozenset({HOME_UNUSABLE, 7})
 """Exit statuses of a runtime that will fail again until a person corrects its home or its settings."""

@@ -1,6 +1,6 @@
-"""The consolidator does non-urgent work, one job of each kind at a time, with low priority. It owns nothing: the store
-finds jobs in the records, and the results are submitted as operations. So the process can be killed at any moment: the
-job is found again, and no operation is applied twice."""
+"""The consolidator does non-urgent work with low priority. The store finds its jobs in the records, and the results are
+submitted as operations. So it can be killed at any moment: the job is found again, and no operation is applied
+twice."""
 
 import logging
 import math
@@ -44,9 +44,8 @@ logger = logging.getLogger(__name__)
 
 
 async def carry_out(job: Job, store: StoreClient, settings: Settings, clock: Clock) -> Outcome:
-    """Do a job and return the answer for any caller waiting for it. Any exception means that the job failed. A job may
-    be cancelled at any await and is then repeated. Longer computations run in a thread, since this process answers
-    heartbeats."""
+    """Do a job and return the answer for any caller waiting for it. Any exception means that the job failed. Longer
+    computations run in a thread, since this process answers heartbeats."""
     if (lane_time := job.lane_time) is not None:
         clock = lambda: lane_time  # noqa: E731
     match job.work, job.project:
@@ -80,9 +79,8 @@ class ConsolidatorActor(Actor):
 
 
 class JobLoop:
-    """Carries out jobs, and reports each outcome with the next request. Different kinds of job run concurrently, so
-    that reflections and session ends do not wait for maintenance. If two jobs change the same memory, the versions that
-    their edits expect decide which job succeeds."""
+    """Different kinds of job run concurrently, so that reflections and session ends do not wait for maintenance. If two
+    jobs change the same memory, the versions that their edits expect decide which job succeeds."""
 
     def __init__(self, store: StoreClient, settings: Settings, clock: Clock, carry_out: CarryOut = carry_out) -> None:
         self._store = store

@@ -1,8 +1,6 @@
-"""Clusters of memories about one topic, and the memory that represents a cluster. Pure.
-
-The similarity of two memories is the cosine of their vectors, minus the mean similarity of any two, plus a little for
-shared words and entities. Topics are found by average-link agglomeration (UPGMA: Sokal and Michener, 1958).
-"""
+"""Clusters of memories about one topic, and the memory that represents a cluster. The similarity of two memories is the
+cosine of their vectors, minus the mean similarity of any two, plus a little for shared words and entities. Topics are
+found by average-link agglomeration (UPGMA: Sokal and Michener, 1958)."""
 
 import math
 import re
@@ -114,8 +112,7 @@ def average_link(similarities: Similarities, threshold: float, max_size: int) ->
 
 
 def _above_background(cosines: Similarities) -> Similarities:
-    """The rescaled cosines: the mean of many memories becomes 0, and 1 stays 1. The mean of only a few memories has
-    little weight, since they may all be about one thing."""
+    """The mean of many memories becomes 0, and 1 stays 1. A few memories may all be about one thing."""
     count = len(cosines)
     if count < 2:
         return cosines
@@ -127,8 +124,7 @@ def _above_background(cosines: Similarities) -> Similarities:
 
 
 def _shared_entities(memories: Sequence[Material]) -> Similarities:
-    """The similarity of each pair based on entities, in [0, 1]. Rare entities weigh more; an entity that all memories
-    mention weighs nothing."""
+    """In [0, 1]. Rare entities weigh more; an entity that all memories mention weighs nothing."""
     count = len(memories)
     naming: dict[str, list[int]] = {}
     for place, memory in enumerate(memories):

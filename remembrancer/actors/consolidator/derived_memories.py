@@ -46,9 +46,8 @@ PatternPlan = tuple[Pattern, Derived | None]
 
 
 def plan_summaries(memories: Iterable[Material], now: float, *, again: bool = False) -> list[Derived]:
-    """The summaries of related memories that are active, valid, about events and not derived, and have vectors. A
-    memory whose summary was undone is not summarised again, unless `again` is set, for an explicit request. A summary
-    belongs to the session, or the project, of its sources."""
+    """The summaries of related memories that are active, valid, about events and not derived. A memory whose summary
+    was undone is not summarised again, unless `again` is set, for an explicit request."""
     owners: dict[tuple[str, str], list[Material]] = {}
     for memory in memories:
         is_fresh = memory.status == "active" and not memory.is_derived and (again or memory.undone != "consolidated")
@@ -61,8 +60,7 @@ def plan_summaries(memories: Iterable[Material], now: float, *, again: bool = Fa
 
 def plan_patterns(memories: Sequence[Material], now: float, project_name: str) -> list[PatternPlan]:
     """The themes that occur in several sessions, the most frequent first. A theme that already has a procedure carries
-    the procedure's id. No memory is in two themes. Derived memories repeat their sources, so only derived procedures
-    are read, to avoid making a procedure twice."""
+    the procedure's id. Derived memories repeat their sources, so only derived procedures are read."""
     usable = [
         memory
         for memory in memories
@@ -163,8 +161,7 @@ def _mostly(answers: Iterable[bool]) -> bool:
 
 
 def _derive(what: str, kind: Kind, sources: Sequence[Material], content: str) -> Derived:
-    """A memory derived from these sources, which are ordered by time, with links to them. Its id depends only on the
-    sources' ids and versions."""
+    """A memory derived from sources in the order of time. Its id depends only on the sources' ids and versions."""
     origin = sorted((source.id, source.version) for source in sources)
     memory_id = derive_memory_id(derive_id(what, origin), max(source.created_at for source in sources))
     latest = max(sources, key=lambda each: (each.happened_at, each.id))

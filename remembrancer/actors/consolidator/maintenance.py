@@ -1,5 +1,4 @@
-"""Maintenance of a space, page by page: memories are archived, forgotten and summarised, and unneeded rows are
-deleted."""
+"""Maintenance of a space: memories are archived, forgotten and summarised, and unneeded rows are deleted."""
 
 from __future__ import annotations
 
@@ -34,8 +33,7 @@ ALL_ROWS: Final = 1_000_000_000
 
 
 async def maintain(job: Job, store: StoreClient, clock: Clock, *, dry_run: bool = False) -> Maintained:
-    """Carry out the maintenance of a space, or report what it would do. Memories of a shared lane are not proposed to
-    the user."""
+    """With `dry_run`, only report what would be done. Memories of a shared lane are not proposed to the user."""
     project, now, is_shared = job.project, clock(), job.lane_time is not None
     place = "user" if project is None else project.id
     scope: Place = "user" if project is None else "project"
@@ -85,8 +83,7 @@ async def maintain(job: Job, store: StoreClient, clock: Clock, *, dry_run: bool 
 async def _change_all(
     run: Run, request: ReadMemories, plan: Callable[[Sequence[Material], float], Changes]
 ) -> tuple[int, list[str]]:
-    """Change the requested memories page by page. Returns the number of memories read, and the ids of those that were
-    (or would be) changed."""
+    """Returns the number of memories read, and the ids of those that were (or would be) changed."""
     read = 0
     changed: list[str] = []
     async for page in pages(run.store, request):

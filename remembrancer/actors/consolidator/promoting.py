@@ -1,8 +1,5 @@
 """Promotion: a session's memories are promoted to its project; memories that are useful in every project are proposed
-for the user, and promoted automatically if two projects have them.
-
-If the target scope already has a memory that says the same thing, the promoted memory is merged into it.
-"""
+for the user, and promoted if two projects have them. Memories that say the same thing are merged."""
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -244,8 +241,7 @@ async def propose_to_user(
 
 
 async def _promote_held_in_both(store: StoreClient, project: ProjectRef, clock: Clock) -> list[str]:
-    """Promote proposed memories about the user that another project has independently, and merge that project's copies
-    into them. Returns the ids of the promoted memories."""
+    """Promote proposed memories about the user that another project has as well, and merge that project's copies."""
     request = ReadMemories(project, scopes=("project",), statuses=("active",), kinds=SPEAKING_KINDS, with_vectors=True)
     proposed = msgspec.structs.replace(request, proposed=True)
     verdict_of = partial(to_user, project_name=name_of(project))
@@ -273,8 +269,7 @@ async def _promote_held_in_both(store: StoreClient, project: ProjectRef, clock: 
 def held_in_both(
     memories: Sequence[Material], others: Sequence[Material], now: float
 ) -> list[tuple[Material, Material, float]]:
-    """The memories that both projects have, with the same text or as near-duplicates with the same words: each with its
-    counterpart and their cosine."""
+    """The memories that both projects have in the same words: each with its counterpart and their cosine."""
     by_text = {normalised(other.content): other for other in reversed(others) if not has_ended(other.valid_until, now)}
     rows = vectors_of([*memories, *others])
     cosines = rows[: len(memories)] @ rows[len(memories) :].T
@@ -293,9 +288,8 @@ def held_in_both(
 async def _merge_into_user(
     store: StoreClient, project: ProjectRef, clock: Clock, promoted: Promoted, into_id: str, cosine: float
 ) -> bool:
-    """Merge a project's memory into one of the user's. Returns False if it was not merged. The user's memory is changed
-    first: if the process dies in between, the repeated job skips the first change, which has the same operation id, and
-    makes the second."""
+    """Returns False if the memory was not merged. The user's memory is changed first: if the process dies in between,
+    the repeated job skips the first change, which has the same operation id, and makes the second."""
     memory, verdict = promoted
     targets = await all_memories(store, ReadMemories(None, memory_ids=(into_id,)))
     if not targets:

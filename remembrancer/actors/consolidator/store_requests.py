@@ -1,6 +1,5 @@
-"""The consolidator's requests to the store: reading memories, and applying runs. The id of an operation is derived from
-its edits, which name the versions that they expect. So repeating a plan repeats the same operation, and the store skips
-edits based on older versions."""
+"""The consolidator's requests to the store. The id of an operation is derived from its edits, which name the versions
+that they expect. So repeating a plan repeats the same operation, and the store skips edits based on older versions."""
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -41,8 +40,8 @@ Found = Sequence[tuple[Material, float]]
 async def find_near(
     store: StoreClient, project: ProjectRef | None, memories: Sequence[Material], limit: int = 5
 ) -> dict[str, Found]:
-    """For each of these memories, by id, the other active memories in a project (None: the user's) that it might be
-    merged into. Memories without a vector are left out."""
+    """The other active memories that each of these, by id, might be merged into. Those without a vector are left
+    out."""
     near: dict[str, Found] = {}
     embedded = [memory for memory in memories if memory.vector]
     for begin in range(0, len(embedded), ROWS):

@@ -1,7 +1,5 @@
-"""The embedder: takes as many texts from the store as its credit allows and returns vectors for each.
-
-It is ready as soon as its socket is open; the model loads in the background, and loading is retried until it succeeds.
-"""
+"""The embedder: takes as many texts from the store as its credit allows and returns vectors for each. It is ready as
+soon as its socket is open; the model loads in the background, and loading is retried until it succeeds."""
 
 import asyncio
 import logging
@@ -25,8 +23,7 @@ from remembrancer.protocol.system import give_back_memory, lower_thread_priority
 from remembrancer.protocol.work import AskWorker, EmbedQuery, EmbedText, ToWorker, WorkerState, to_worker
 
 CREDIT: Final = 128
-"""The maximum number of texts held. Memories are short, so this is at least two batches, and the model never waits for
-the store."""
+"""Memories are short, so this is at least two batches, and the model never waits for the store."""
 
 OPEN_TEXTS: Final = 32
 """The maximum number of texts in progress. When a worker dies, the store suspects this many of its oldest jobs."""
@@ -123,8 +120,7 @@ class EmbedderActor(Actor):
                 self._store.send(reply, in_reply_to=message_id)
 
     def _use(self, engine: Engine | None, error: str | None = None) -> None:
-        """Use this model from now on, or no model because of an error. The store will send the texts that are dropped
-        again."""
+        """Use this model from now on, or none because of an error. The store will send the dropped texts again."""
         if engine is None:
             logger.error("no model", extra={"reason": error})
         else:

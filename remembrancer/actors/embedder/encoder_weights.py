@@ -1,5 +1,4 @@
-"""The weights of the encoders, for graphs with integer matrix products. The graphs are files without weights in `data`,
-written by `release/encoder_graphs.py`."""
+"""The weights of the encoders. Their graphs are files without weights, written by `release/encoder_graphs.py`."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -30,8 +29,8 @@ class Product(NamedTuple):
 
 
 class EncoderWeights(Protocol):
-    """The weights of a model. The names are `emb.ln` and, with the number of a layer, `l0.q`, `k`, `v`, `ao` (the
-    attention's output), `aln` (the norm after it), `fi`, `fo` (in and out of the inner layer) and `oln`."""
+    """The names are `emb.ln` and, with the number of a layer, `l0.q`, `k`, `v`, `ao` (the attention's output), `aln`
+    (the norm after it), `fi`, `fo` (in and out of the inner layer) and `oln`."""
 
     layers: int
 
@@ -75,8 +74,7 @@ def narrowed(matrix: Floats) -> tuple[NDArray[np.int8], Floats]:
 class MiniLM:
     """The weights of all-MiniLM-L6-v2 from the packaged file: int8, with a scale for each row of the embeddings and
     each column of a product. A sentence's vector has a cosine of 0.98 to 0.99 with the vector from the unchanged file.
-    Each weight can be read only once; the word embeddings are read on demand. Raises protobuf's `DecodeError` if the
-    content is not an ONNX file."""
+    Each weight can be read only once. Raises protobuf's `DecodeError`."""
 
     layers = 6
     _NAMES: Final[Mapping[str, str]] = {

@@ -109,8 +109,7 @@ def sha256_of(paths: Iterable[Path]) -> str:
 
 
 def packaged_weights(package: str, file: str, expected: str, remedy: str) -> Path:
-    """The path of a file in an installed package. Raises `ModelUnusable` unless it has the pinned checksum; `remedy`
-    says what to do."""
+    """A file of an installed package. Raises `ModelUnusable`, with the `remedy`, unless it has this checksum."""
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise ModelUnusable(f"the weights in {package} are not installed: {remedy}")
@@ -124,8 +123,7 @@ def packaged_weights(package: str, file: str, expected: str, remedy: str) -> Pat
 
 
 class TextTokenizer:
-    """The library's tokenizer for several threads at once. Only the batch calls are used: they release the
-    interpreter's lock while they work."""
+    """Only the library's batch calls are used: they release the interpreter's lock while they work."""
 
     def __init__(self, tokenizer: Any) -> None:
         padding = tokenizer.padding

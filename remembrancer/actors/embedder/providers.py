@@ -1,8 +1,5 @@
-"""Engines behind HTTP: Voyage AI, and any server with OpenAI's API (Ollama, LM Studio, vLLM, TEI).
-
-A provider's failure (key, limits, silence, wrong vectors) makes the engine unusable for a while, and is reported; a
-failure with one text affects only that text. The key is only in the headers of requests.
-"""
+"""Engines behind HTTP: Voyage AI, and any server with OpenAI's API (Ollama, LM Studio, vLLM, TEI). A provider's failure
+makes the engine unusable for a while; a failure with one text affects only that text."""
 
 import math
 import os
@@ -23,8 +20,7 @@ from remembrancer.protocol.errors import InternalError, ModelUnusable
 from remembrancer.protocol.work import ModelChoice, ModelIdentity
 
 ATTEMPTS: Final = 4
-"""The number of attempts to embed passages. Questions get only one attempt: a fallback or keyword search answers sooner
-than a retry."""
+"""For passages. A question gets only one attempt: a fallback or keyword search answers sooner than a retry."""
 LONGEST_WAIT_S: Final = 20.0
 """A provider that asks for a longer pause is not used for a while."""
 QUESTION_TIMEOUT_S: Final = 3.0

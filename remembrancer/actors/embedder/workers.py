@@ -1,5 +1,4 @@
-"""The work of an embedder's threads. An error with one text is returned as its answer; an error that makes the model
-unusable is raised."""
+"""The work of an embedder's threads. An error with one text is its answer; any other error is raised."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -49,8 +48,7 @@ class _Row(NamedTuple):
 
 def embed_texts(engine: Engine, texts: Mapping[int, str], most: int) -> Iterator[list[tuple[int, EmbeddedText | str]]]:
     """Embed texts in batches of at most `most` passages (0: any number) of similar length, the shortest first. Yields
-    the finished texts, once before the first batch and then after each: their keys, and the passages with their
-    vectors, or the error."""
+    the finished texts, before the first batch and after each: their keys, with the vectors or the error."""
     unfinished: dict[int, tuple[tuple[Passage, ...], dict[int, Vector]]] = {}
     rows: list[_Row] = []
     finished: list[tuple[int, EmbeddedText | str]] = []

@@ -183,8 +183,7 @@ class GatewayActor(Actor):
             self._store.store_failed(peer.failure)
 
     async def drain(self, reason: str) -> None:
-        """Finish the requests in progress, and announce the orderly stop to the bridges, so that they do not start a
-        new runtime."""
+        """Finish the requests in progress, and tell the bridges that the stop is orderly: they start no new runtime."""
         if self._http is not None:
             if not self._http.pages:
                 self._browsed.unlink(missing_ok=True)

@@ -1,9 +1,5 @@
-"""Conversations over the gateway's Unix socket. A client connects, sends its hello and gets a session, which reads and
-writes messages and knows their project.
-
-Hooks and commands only call tools, which does not require the MCP SDK. Loading the SDK takes most of the gateway's
-start-up time, and an assistant's first prompt waits for a hook, so the SDK is loaded only for the first bridge.
-"""
+"""Conversations over the gateway's Unix socket. A client connects, sends its hello and gets a session. An assistant's
+first prompt waits for a hook, which only calls tools: the slow MCP SDK is loaded only for the first bridge."""
 
 from __future__ import annotations
 
@@ -113,8 +109,7 @@ def read_hello(line: bytes) -> Hello:
 
 
 def directory_of(hello: Hello, roots: list[str]) -> Path:
-    """The directory whose project a session works on: the client's first root on this disk, the bridge's flag, its
-    variable, or its working directory."""
+    """The client's first root on this disk, the bridge's flag, its variable, or its working directory."""
     for uri in roots:
         path = path_of_uri(uri)
         if path is not None:
@@ -244,8 +239,7 @@ def plain_call_in(text: bytes) -> PlainCall | None:
 
 
 class Session(ClientConversation):
-    """The session of a hook or a command, which only calls tools. Call `serve` once. `notices` are added to its first
-    answer."""
+    """The session of a hook or a command, which only calls tools. `notices` are added to its first answer."""
 
     def __init__(
         self,
@@ -391,8 +385,7 @@ def as_text(text: str) -> str:
 
 
 class Listener:
-    """Accepts clients on a socket from `open` until `aclose`. `load_mcp` returns the class of the sessions that speak
-    MCP; the first call loads the SDK."""
+    """`load_mcp` returns the class of the sessions that speak MCP; the first call loads the SDK."""
 
     def __init__(
         self,
@@ -424,8 +417,7 @@ class Listener:
         self._path.chmod(0o600)
 
     async def drain(self, reason: str) -> None:
-        """Accept no more connections, wait until every request has been answered, and tell the bridges why the gateway
-        stops."""
+        """Accept no more connections, wait until every request has been answered, and tell the bridges the reason."""
         await self.aclose()
         while any(not session.is_idle for session in self.sessions):  # noqa: ASYNC110 - limited by the caller
             await anyio.sleep(0.01)

@@ -1,11 +1,6 @@
-"""Reads the events that hooks leave in a directory, records each as an operation, and deletes its file.
-
-The members of the input are named as in Claude Code (and Codex, VS Code and Qwen Code), Gemini CLI or Cursor, or as in
-a file left by release 0.2.0.
-
-Hooks do not notify the gateway, so the directory, which is usually empty, is listed twice a second. If a crash leaves
-an event's file, the event is recorded again under the same operation id, which changes nothing.
-"""
+"""Records the events that hooks leave in a directory. The members of the input are named as in Claude Code (and Codex,
+VS Code and Qwen Code), Gemini CLI or Cursor, or as in a file left by release 0.2.0. If a crash leaves an event's file,
+the event is recorded again under the same operation id, which changes nothing."""
 
 import json
 import logging
@@ -45,8 +40,7 @@ TURNS: Final[dict[str, tuple[TurnRole, tuple[str, ...]]]] = {
     "PostCompact": ("system", ("compact_summary", "text")),
     "ContextGiven": ("system", ("text",)),
 }
-"""The events that are turns, with the role, and the members that may contain the text, of which the first present one
-is used. A subagent counts as a tool of its session."""
+"""The role of each turn, and the members that may contain its text, of which the first present one is used."""
 METADATA: Final[tuple[str, ...]] = ("trigger", "agent_type", "agent_id")
 
 
@@ -172,9 +166,8 @@ logger = logging.getLogger(__name__)
 
 
 class HookIntake:
-    """Records hook events. Run `run` as a task. `apply` makes an operation durable, or raises an error. `shown` is
-    called with the operation, the memories that a hook has given to its session, the prompt or action, and True if
-    there are no other memories."""
+    """`apply` makes an operation durable, or raises an error. `shown` is called with the operation, the memories that a
+    hook has given to its session, the prompt or action, and True if there are no other memories."""
 
     def __init__(
         self,
@@ -190,8 +183,7 @@ class HookIntake:
         self._last_events: dict[tuple[str, str], tuple[float, ProjectRef]] = {}
 
     def present(self) -> list[tuple[ProjectRef, str]]:
-        """The sessions with recent events that have not ended: between prompts, a session without a bridge must not
-        count as abandoned."""
+        """The sessions with recent events. A session without a bridge must not count as abandoned between prompts."""
         now = self._clock()
         self._last_events = {key: last for key, last in self._last_events.items() if now - last[0] < PRESENT_S}
         return [(project, session) for (_, session), (_, project) in self._last_events.items()]

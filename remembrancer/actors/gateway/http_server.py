@@ -1,9 +1,6 @@
-"""MCP over streamable HTTP: access control, and the project and session of each request. The SDK handles the protocol.
-
-A client that sends a handshake has a session, which ends with its gateway; any other client (the 2026-07-28 protocol,
-or a bare call) has no session, and its retries are recognised by their `Idempotency-Key`. Protection against slow
-clients and floods is left to a proxy.
-"""
+"""MCP over streamable HTTP: access control, and the project and session of each request. A client that sends a
+handshake has a session, which ends with its gateway; any other client (the 2026-07-28 protocol, or a bare call) has
+none, and its retries are recognised by their `Idempotency-Key`. Protection against floods is left to a proxy."""
 
 import asyncio
 import contextlib
@@ -52,8 +49,7 @@ HEALTH: Final = "/health"
 BROWSER: Final = "/browser"
 STOP_S: Final = 2.0
 IDLE_S: Final = 15
-"""Seconds until an idle connection is closed. Clients close them sooner (usually after 4 or 5 s): otherwise a request
-could be sent on a closing connection and be lost."""
+"""Clients close idle connections sooner: otherwise a request could be lost on a closing connection."""
 RETRY_NOTICE_S: Final = 0.3
 """Waiting clients are told to retry during this part of a stop."""
 STOPPED: Final = (
@@ -177,9 +173,8 @@ class Visitor(ClientConversation):
 
 
 class HttpServer:
-    """Run `serve` as a task. `url` is the server's address, `error` the reason if it does not listen. With `no_token`,
-    requests without a token are answered, but only on this machine. `open_browser` creates the memory browser on first
-    use."""
+    """`url` is the server's address, `error` the reason if it does not listen. With `no_token`, requests without a
+    token are answered, but only on this machine. `open_browser` creates the memory browser on first use."""
 
     def __init__(
         self,
@@ -427,8 +422,7 @@ class HttpServer:
     async def _visitor(
         self, key: str, session: str, exchange: Exchange, grant: Grant | None, client: str | None
     ) -> Visitor:
-        """A client in the project that its request names, or else in its token's first project. Raises
-        `HttpRefusal`."""
+        """A client in the project that its request names, or else in its token's first. Raises `HttpRefusal`."""
         headers, query = exchange.headers, parse_qs(exchange.scope["query_string"].decode("latin-1"))
         named = headers.get(PROJECT) or query.get("project", [""])[0]
         first = grant.projects[0] if grant is not None and grant.projects else self._home

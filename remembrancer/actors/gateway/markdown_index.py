@@ -1,5 +1,5 @@
-"""The setting `markdown_index`: keeps a block of a Markdown file in each session's working tree in step with the
-project's memories, in the background."""
+"""The setting `markdown_index`: keeps a block of a Markdown file in step with the project's memories, in the
+background."""
 
 import logging
 import time
@@ -95,9 +95,8 @@ def _of_project(gathered: ContextGathered) -> ContextGathered:
 
 
 def read_file(path: Path, tree: Path | None) -> str | None:
-    """The file's text, empty if it does not exist. None if it must not be written: it is outside the tree (perhaps
-    through a link), has no block and belongs to no tree, is not plain text, is too large, or has merge conflicts, in
-    which the other branch's lines would look like edits."""
+    """Empty if the file does not exist. None if it must not be written: it is outside the tree (perhaps through a
+    link), has neither block nor tree, is not plain text, is too large, or has merge conflicts."""
     if not path.parent.is_dir() or (tree is not None and not path.resolve().is_relative_to(tree.resolve())):
         return None
     try:

@@ -86,8 +86,7 @@ class Handlers:
         return {}
 
     async def listen(self, ctx: Context, params: mcp.SubscriptionsListenRequestParams) -> Any:
-        """`subscriptions/listen`, of the 2026-07-28 protocol, until the stream ends. Only existing resources are
-        acknowledged."""
+        """`subscriptions/listen`, until the stream ends. Only existing resources are acknowledged."""
         context = request_context(ctx)
         watcher = await self._watcher(context)
         held: list[str] = []
@@ -109,8 +108,7 @@ class Handlers:
         return self._subscriptions.watcher(context.session, await context.session.caller())
 
     async def _check_there(self, context: CallContext, uri: str) -> None:
-        """Check that the caller can see a resource, since changes to it would be announced. Raises `NotFound`, or the
-        store's error if it is unavailable."""
+        """A session must not hear of resources that it cannot see. Raises `NotFound`, or the store's error."""
         if uri not in FIXED:
             await self._read(context, uri)
 

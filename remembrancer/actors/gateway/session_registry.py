@@ -1,9 +1,5 @@
-"""Records the beginnings and ends of sessions, derived from the connected bridges.
-
-A session begins with its first bridge, once its project is known, and ends when its last bridge reports that the client
-has gone. Losing a bridge does not end the session: this bridge, or another one, may reconnect. The store detects
-sessions that do not return: it gets a list of connected sessions every few seconds and after each change.
-"""
+"""Records the beginnings and ends of sessions. A session begins with its first bridge, once its project is known, and
+ends when its last bridge reports that the client has gone. The store detects sessions that do not return."""
 
 import abc
 import asyncio
@@ -56,9 +52,8 @@ class ClientConversation(abc.ABC):
 
 
 class SessionRegistry:
-    """Reports the starts, ends and presence of sessions to the store, in order. `on_known` is called when a session's
-    project is known or changes; `on_left` when a connection has ended. `of_hooks` returns the sessions that only hooks
-    report as present."""
+    """`on_known` is called when a session's project is known or changes; `on_left` when a connection has ended.
+    `of_hooks` returns the sessions that only hooks report as present."""
 
     def __init__(
         self, access: StoreAccess, store: StoreClient, of_hooks: Callable[[], Iterable[tuple[ProjectRef, str]]] = tuple
@@ -89,8 +84,7 @@ class SessionRegistry:
                 self._waiting.task_done()
 
     async def drain(self) -> None:
-        """Wait until all session ends so far have been reported. A session whose start was not reported begins at its
-        client's next request."""
+        """Report all session ends so far. A session whose start was not reported begins at its next request."""
         self._stopping = True
         self._patience.cancel()
         await self._waiting.join()

@@ -1,5 +1,4 @@
-"""Logs which memories were shown to which session, in a separate small SQLite file, in batches after the answers. It is
-not part of the records: it may be deleted at any time, and a crash loses the latest entries."""
+"""Logs which memories were shown to which session, in a separate file. A crash loses the latest entries."""
 
 import logging
 import sqlite3
@@ -105,8 +104,8 @@ class ShownLog:
                 logger.warning("shown memories cannot be logged", extra={"reason": str(error)})
 
     def erase(self, memory_ids: Sequence[str], quotes: Sequence[str], project: str) -> None:
-        """Delete all entries of these memories, and all questions of a project that contain the beginning of one of the
-        quotes. Raises an error unless all are deleted."""
+        """Delete all entries of these memories, and all questions of a project that contain the beginning of a
+        quote."""
         with self._writing:
             if self._pending:
                 self.flush()

@@ -1,8 +1,5 @@
-"""The gateway's access to the store: reads, writes, and fallback answers while the store is unavailable.
-
-A write goes to the store if it is available, otherwise into the write queue, behind earlier queued writes. A read waits
-for a restarting store for as long as the call may take; after that it gets the previous answer, with a notice.
-"""
+"""The gateway's access to the store. A write goes to the store if it is available, otherwise into the write queue. A
+read waits for a restarting store for as long as the call may take, and then gets the previous answer."""
 
 import asyncio
 import logging
@@ -87,8 +84,7 @@ class LastAnswer(NamedTuple):
 
 
 class LastAnswers:
-    """The store's latest answers, for use while it is unavailable. A request contains its project and session, so an
-    answer shows nobody more than the store would have."""
+    """A request contains its project and session, so an answer shows nobody more than the store would have."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[Request[Any], LastAnswer] = OrderedDict()
@@ -296,8 +292,7 @@ class StoreAccess(MemoryService):
             self._store.send(NoteAccess(caller.project, caller.session_id, tuple(counted), tuple(used)))
 
     def shown_by_hook(self, operation: Operation, memory_ids: Sequence[str], question: str, is_all: bool) -> None:
-        """Record the memories that a hook printed for an operation's session. They count as accessed, unless there are
-        no other memories."""
+        """The memories that a hook printed count as accessed, unless there are no other memories."""
         caller = Caller("", operation.session_id, operation.project, operation.requested_at)
         counted = () if is_all else memory_ids
         self.shown(caller, memory_ids, counted=counted, tool="get_memory_context", question=question)
@@ -399,8 +394,7 @@ def _left_s(until: float) -> float:
 
 
 def _memory_lanes(request: Request[Any]) -> tuple[str, ...]:
-    """The lanes whose writes affect the answer to a request; empty if it is only about notes, whose writes reach the
-    index only later."""
+    """The lanes whose writes affect the answer. The writes of notes reach the index only later."""
     if isinstance(request, DescribeFiles | ListFiles | SyncFiles):
         return ()
     is_of_notes = isinstance(request, Recall) and not request.searches_memories

@@ -36,8 +36,7 @@ class SessionWatcher:
         self._is_telling = False
 
     def subscribe(self, uri: str, tell: Tell) -> None:
-        """Watch a resource for the handshake protocols; `tell` notifies the client. Raises the same errors as
-        `hold`."""
+        """For the handshake protocols; `tell` notifies the client. Raises the same errors as `hold`."""
         if uri not in self._subscribed:
             self.hold(uri)
         self._subscribed[uri] = tell

@@ -95,8 +95,7 @@ class QueueFile:
 
     @contextmanager
     def _action(self, *, reads: bool = False) -> Iterator[sqlite3.Connection]:
-        """The database for one action. If it is damaged, the action raises `MemoryUnavailable`, and the next action
-        gets a new file."""
+        """If the file is damaged, this action raises `MemoryUnavailable`, and the next one gets a new file."""
         with self._explained():
             if not self._path.exists():  # writes to a deleted file are lost with this process
                 self._renew("was deleted")
@@ -123,8 +122,7 @@ class QueueFile:
         file.close()
 
     def _renewed(self, source: sqlite3.Connection, what: str) -> SqliteFile:
-        """Continue in a new file with the readable rows of `source`, and set the old file aside. An error while copying
-        the rows leaves everything unchanged."""
+        """Continue in a new file with the readable rows of `source`, and set the old file aside."""
         fresh = self._path.with_suffix(".new")
         delete_database(fresh)
         with closing(_opened(fresh)) as target:
@@ -144,8 +142,8 @@ class QueueFile:
         return _opened(self._path)
 
     def erase(self, memory_id: str) -> None:
-        """Delete all operations about a memory for good, with their traces in the log. If another program was reading
-        the file, call again."""
+        """Delete all operations about a memory, with their traces in the log. Raises `MemoryUnavailable` if the file is
+        being read: call again."""
         with self._action() as database:
             for table in _COLUMNS:
                 database.execute(f"DELETE FROM {table} WHERE memory_id = ?", (memory_id,))  # noqa: S608 - our names
@@ -244,8 +242,7 @@ def queued_row(operation: Operation, lane: str, now: float) -> QueuedRow:
 
 
 def read_queue(path: Path) -> tuple[list[QueuedRow], list[QueuedRow]]:
-    """The waiting and the refused writes, the oldest first, from any process. Raises the same errors as
-    `snapshot_of`."""
+    """The waiting and the refused writes, the oldest first, from any process. Raises as `snapshot_of` does."""
     with snapshot_of(path, SCHEMA, leaves_no_log=True) as file:
         if file is None:
             return [], []
@@ -333,8 +330,7 @@ class WriteQueue:
         return USER_LANE if is_users else project_id
 
     async def append(self, operation: Operation) -> None:
-        """Queue an operation durably, unless it is already queued. Raises `QueueFull`, `StorageFull` or
-        `MemoryUnavailable`."""
+        """Queue an operation durably. Raises `QueueFull`, `StorageFull` or `MemoryUnavailable`."""
         operation_id = operation.operation_id
         queued_in = next((name for name, lane in self.lanes.items() if operation_id in lane.waiting), None)
         if queued_in is None and self.depth >= self._limit:
@@ -428,9 +424,8 @@ INTERNAL_TRIES: Final = 5
 
 
 class Drain:
-    """Empties the queue into the store, each lane in order and independently of the others. Operations leave the queue
-    only after the store has confirmed them. `on_refused` is called with an operation that the store will never accept,
-    and the reason."""
+    """Empties the queue into the store, each lane in order. Operations leave the queue only after the store has
+    confirmed them. `on_refused` is called with an operation that the store will never accept, and the reason."""
 
     def __init__(
         self,

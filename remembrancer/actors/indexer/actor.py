@@ -1,6 +1,5 @@
-"""The indexer reads the notes and the code of the projects in use, and maintains the indexes of both. It owns only
-the indexes, which can be rebuilt. The store reports which trees are in use. The process can be killed at any moment:
-the next process compares the disk with the index again, and continues."""
+"""The indexer reads the notes and the code of the projects in use, and maintains the indexes of both. The process can
+be killed at any moment: the next process compares the disk with the index again, and continues."""
 
 import asyncio
 import logging

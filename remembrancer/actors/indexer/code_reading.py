@@ -72,8 +72,7 @@ class CodeFiles(TreeFiles):
         return Scan(changed, list(gone), total, dict(self._tree.skipped))
 
     async def read(self, batch: Sequence[SourceFile]) -> list[ReadFile]:
-        """A file that kills the process is retried without its parser, and skipped if it kills the process again.
-        Raises `OSError` if no process can be started."""
+        """A file that kills the process is retried without its parser, and then skipped. Raises `OSError`."""
         root, read, plain = str(self.root), list[ReadFile](), set[str]()
         async with self._free:
             while left := batch[len(read) :]:

@@ -1,6 +1,5 @@
-"""Compares the files of one tree with their index, and reads changed ones: at the start, on request, and after each
-change. Decisions depend only on the disk and the index, so if the process is killed, only the comparison is
-repeated."""
+"""Compares the files of one tree with their index, and reads changed ones: at the start, on request, and after
+changes."""
 
 import logging
 import math
@@ -38,8 +37,8 @@ logger = logging.getLogger(__name__)
 
 
 class Scan(NamedTuple):
-    """A comparison of the disk with the index: the files to read, the paths that are gone, the total number of files,
-    and the files left out, by path or by reason."""
+    """The files to read, the paths that are gone, the total number of files, and those left out, by path or by
+    reason."""
 
     changed: Sequence[Any]
     removed: Sequence[str]
@@ -169,8 +168,7 @@ class Indexer:
         return SyncDone(self.tree, 0, scan.total, updated, added, counts["removed"], skipped=left_out)
 
     async def _read(self, index: IndexWriter, scan: Scan) -> Counter[str]:
-        """Index the changed files, and remove the files that are gone. Returns the counts of `IndexWriter.take`, and
-        the number of `chunks` that were read."""
+        """Returns the counts of `IndexWriter.take`, and the number of `chunks` that were read."""
         run, root = anyio.to_thread.run_sync, self.tree.root
         lock, few = anyio.Lock(), anyio.Semaphore(MAX_OPEN_BATCHES)
         counts, left = Counter[str](), len(scan.changed)
@@ -216,8 +214,7 @@ class Indexer:
             await anyio.sleep(pause_s)
 
     async def _watch_these(self, directories: set[Path]) -> None:
-        """Report changes until the directories to watch change. A directory that is gone counts as a change, since a
-        new one with the same name would not be noticed."""
+        """Report changes until the directories to watch change. A directory that is gone counts as a change."""
 
         async def watch(paths: set[Path], recursive: bool) -> None:
             is_due = True  # changes before the watch began were not reported

@@ -34,8 +34,7 @@ def claim_home(paths: RuntimePaths, *, in_memory: bool) -> None:
 
 
 def prepare_home(paths: RuntimePaths) -> None:
-    """Create the home's directories and delete a dead runtime's sockets. Call this only while holding the home's lock.
-    Raises `HomeUnusable`."""
+    """Call this only while holding the home's lock. Raises `HomeUnusable`."""
     try:
         with contextlib.suppress(OSError):  # nothing depends on the logs
             paths.logs.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
@@ -94,8 +93,7 @@ def leave_run_directory(paths: RuntimePaths) -> None:
 
 
 def clear_memory_home(paths: RuntimePaths) -> None:
-    """Delete everything in the home except its locks, which other processes may be checking. Call this only while
-    holding the home's lock."""
+    """Delete everything but the locks, which other processes may be checking. Call this while holding the lock."""
     for path in paths.home.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)

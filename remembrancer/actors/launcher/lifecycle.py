@@ -18,8 +18,7 @@ SLOW_S: Final = 30.0
 FORGIVEN_S: Final = 4.0
 """Each period of this length for which the process is ready cancels one earlier death."""
 GRACE_S: Final = 1.2
-"""The time allowed after `Stop` for a process to finish its current work: longer than any commit, and hardly
-noticeable."""
+"""The time after `Stop` for a process to finish its current work: longer than any commit, and hardly noticeable."""
 ASK_S: Final = 1.6
 """From `Stop` to SIGTERM: the grace period, plus time to close files and exit."""
 TERM_S: Final = 0.4

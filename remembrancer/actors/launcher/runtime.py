@@ -1,5 +1,4 @@
-"""One runtime of a home, from its lock to its end. Carries out the decisions of `Supervision` with real processes,
-sockets and time."""
+"""One runtime of a home: carries out the decisions of `Supervision` with real processes, sockets and time."""
 
 from __future__ import annotations
 
@@ -74,10 +73,9 @@ def actor_command(role: str) -> list[str]:
 
 
 class Runtime(NamedTuple):
-    """`secrets` are variables that may include the embedders' secrets. `command` maps a role to the command that runs
-    it. `in_memory`: the content of the home is deleted after an orderly stop; after a crash the next runtime continues
-    with it. `no_token`: HTTP is open to every program on this machine. `when_started` is called once the runtime can no
-    longer fail to start."""
+    """`secrets` may include the embedders' secrets. `command` maps a role to the command that runs it. `in_memory`: the
+    content of the home is deleted after an orderly stop. `no_token`: HTTP is open to every program on this machine.
+    `when_started` is called once the runtime can no longer fail to start."""
 
     paths: RuntimePaths
     load_configuration: Callable[[], Configuration]
@@ -90,8 +88,7 @@ class Runtime(NamedTuple):
     when_started: Callable[[], None]
 
     def run(self) -> str:
-        """Returns the reason for stopping. Sets the process's umask. Raises `HomeUnusable`, `AlreadyRunning`, and the
-        same errors as `load_configuration`."""
+        """Returns the reason for stopping. Raises `HomeUnusable`, `AlreadyRunning`, or as `load_configuration` does."""
         os.umask(0o077)  # child processes inherit the mask
         claim_home(self.paths, in_memory=self.in_memory)
         with take_home(self.paths, LOCK_WAIT_S):
@@ -152,8 +149,7 @@ def _blot_out(name: str, value: str) -> None:
 
 
 class Supervisor(System):
-    """Runs the processes of a runtime, once. Each embedder gets the `secrets` that its engine needs; no other process
-    gets any."""
+    """Each embedder gets the `secrets` that its engine needs; no other process gets any."""
 
     def __init__(self, runtime: Runtime, settings: Settings, secrets: Mapping[str, str]) -> None:
         self._runtime = runtime

@@ -1,6 +1,5 @@
-"""All processes of a runtime: the order in which they start and stop, and the messages that tell them about each other.
-Pure decisions: events come in with the time, in seconds on a monotonic clock, and a `System` carries out the
-results."""
+"""All processes of a runtime: the order in which they start and stop, and what they learn about each other. Pure
+decisions: events come in with the time, in seconds on a monotonic clock, and a `System` carries out the results."""
 
 import itertools
 import math
@@ -143,8 +142,7 @@ class Supervision:
             self._arrange_background(now)
 
     def _note_ready(self, now: float) -> None:
-        """Record that the gateway serves sessions, or has failed to start. Only the first call counts: a later gateway
-        soon reports its sessions again."""
+        """The gateway serves sessions, or has failed to start. Only the first call counts."""
         if self._ends_at == math.inf:
             self._ends_at = now + max(self._idle_s, FIRST_SESSION_S)
             self._rests_at = now + max(self._rest_s, FIRST_SESSION_S)
