@@ -113,12 +113,15 @@ class Actor(abc.ABC):
         """Called when another process of the runtime has died or cannot be started."""
 
 
+_decode_spec: Final = msgspec.json.Decoder(LaunchSpec).decode
+
+
 def run_actor(factory: Callable[[LaunchSpec], Actor]) -> None:
     os.umask(0o077)
     allow_many_files()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher handles interrupts at the terminal
     launch_input = sys.stdin.buffer
-    spec = msgspec.json.decode(launch_input.readline(), type=LaunchSpec)
+    spec = _decode_spec(launch_input.readline())
     _start_parent_watchdog(launch_input)
     configure_logs(spec.paths.logs, spec.name, spec.settings.log_level)
     try:

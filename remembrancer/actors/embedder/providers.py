@@ -46,6 +46,9 @@ class _Answer(msgspec.Struct):
     data: list[_Item]
 
 
+_decode_answer: Final = msgspec.json.Decoder(_Answer).decode
+
+
 class Provider(NamedTuple):
     """The differences between the APIs. `dimensions` are requested from the provider's own models."""
 
@@ -166,7 +169,7 @@ class ProviderEngine(Engine):
         if response.status_code != 200:
             raise self._refusal(response)
         try:
-            items = sorted(msgspec.json.decode(response.content, type=_Answer).data, key=lambda item: item.index)
+            items = sorted(_decode_answer(response.content).data, key=lambda item: item.index)
             vectors = np.array([item.embedding for item in items], dtype=np.float32)
         except (ValueError, RecursionError):
             raise _BadAnswer(f"{self._where} returned no vectors") from None

@@ -66,6 +66,7 @@ SMALL: Final = {"OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", 
 the tokenizer's. Threads that take turns do not need separate heaps, which would use 30 MB more."""
 
 Command = Callable[[str], list[str]]
+_decode_failure: Final = msgspec.json.Decoder(Failure).decode
 
 
 def actor_command(role: str) -> list[str]:
@@ -331,7 +332,7 @@ def _kill_group(child: asyncio.subprocess.Process) -> None:
 def _failure_in(output: Path, name: str) -> Failure:
     """The failure that a process reported in the last line of its output."""
     with contextlib.suppress(OSError, IndexError, msgspec.MsgspecError):
-        return msgspec.json.decode(output.read_bytes().splitlines()[-1], type=Failure)
+        return _decode_failure(output.read_bytes().splitlines()[-1])
     return Failure("start_failed", f"it cannot start: see {name}.log in the home's logs")
 
 
