@@ -86,7 +86,8 @@ _WHO: Final = (
     r"(?:(?:my|our|his|her|their) \w+ ?\w*|s?he|they|we|i"
     r"|(?-i:(?!(?:The|An?|These|Those)\b)[A-Z]\S*(?: (?:and )?[A-Z]\S*)*))"
 )
-_SENDS: Final = rf"(?:{_WHO}|(?:the|an?) \w+(?: \w+)?(?= \w+ (?:{_ARTICLES})\b)) (?:{_VERBS})e?s (?!(?:by|before) |\d)"
+_NOUN: Final = rf"(?:the|an?) \w+(?: \w+)?(?= \w+ (?:{_ARTICLES}|it|us|me|\d+)\b)"
+_SENDS: Final = rf"(?:{_WHO} (?:{_VERBS})e?s (?!(?:by|before) |\d)|{_NOUN} (?:{_VERBS})e?s )"
 _APPOINTMENT: Final = re.compile(
     rf"(?P<person>(?P<present>{_SENDS}|(?:the|an?) (?:\w+ ){{1,3}}?(?:come|arrive)s?(?! out))"
     rf"|(?:{_WHO}|(?:the|an?) (?:\w+ ){{0,2}}\w+)(?: will| must| has to|['’]ll|(?: is| am| are|['’](?:s|m|re)) \w+ing)"
