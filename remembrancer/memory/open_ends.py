@@ -173,7 +173,7 @@ _MUST: Final = re.compile(
     r"(?:the|our|my|this|everything)\b.*\b(?:must|should|has to|needs to)\b.* by in ", re.IGNORECASE
 )
 _MOVED: Final = re.compile(
-    r"\b(?:moved|rescheduled|postponed|put (?:off|back)|brought forward|shifted|extension|extended|instead|not on"
+    r"\b(?:move[ds]|rescheduled|postponed|put (?:off|back)|brought forward|shifted|extension|extended|instead|not on"
     r"|(?:day|week|month)s? (?:later|earlier))\b",
     re.IGNORECASE,
 )
