@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import threading
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from remembrancer.protocol.gateway_link import LINK_VERSION, stamped
 from remembrancer.protocol.reads import EmbeddingSummary, Recall, Recalled, Scores
 from remembrancer.protocol.session_life import EndSession, StartSession
 from remembrancer.protocol.sockets import Reply
+from remembrancer.protocol.tracing import SLOW_CALL
 from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import NearMemory, Operation, ProjectRef, Submit, UpdateMemory
 from remembrancer.toolsets.memory.answers import near_of
@@ -324,6 +326,17 @@ async def test_an_answer_has_no_more_tokens_than_promised_with_all_that_is_warne
     assert estimate_tokens(text) <= 300
     assert (len(answer["warnings"]), len(again["warnings"])) == (3, 1), "what is wrong with its settings is said once"
     assert len(answer["memories"]) + answer["omitted"] == 5
+
+
+async def test_a_slow_call_is_logged_with_its_wait_and_nothing_of_a_memory(
+    client: RawClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    asked = {"jsonrpc": "2.0", "id": "late", **call("store_memory", content="The harbour master keeps a heron.")}
+    await client.write(stamped(json.dumps(asked).encode(), round(time.time() * 1000) - 2000))
+    assert (await client.hear())["id"] == "late"
+    (line,) = (vars(each) for each in caplog.records if each.message == SLOW_CALL)
+    assert (line["tool"], line["total_ms"] >= 2000, "heron" in str(line)) == ("store_memory", True, False)
 
 
 async def test_the_status_has_the_designs_fields(served: Rig, client: RawClient) -> None:

@@ -1,6 +1,5 @@
 """The commands as a person or a program runs them: what they print, and their exit status."""
 
-import asyncio
 import json
 import os
 import re
@@ -16,14 +15,10 @@ from remembrancer import __version__
 from remembrancer.command_line import main
 from remembrancer.commands import exit_codes, runtime_client
 from remembrancer.config.settings import SETTABLE, Settings
-from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.tracing import SLOW_CALL, SLOW_S
-from tests import patience
 from tests.cases import cases
 from tests.patience import PATIENCE_S, wait_until
 from tests.processes.runtimes import runtime
-from tests.runtime import Runtime, Session, command, done, patiently, start
-from tests.spaces import write_rows
+from tests.runtime import Runtime, command, done, patiently, start
 
 
 def test_nothing_that_runs_is_said_with_a_status_of_its_own(home: Path) -> None:
@@ -124,28 +119,6 @@ def test_the_version_and_the_exit_statuses_are_told(home: Path) -> None:
         assert word in told
 
 
-async def test_a_slow_call_is_logged_with_its_wait_for_the_store_and_nothing_of_a_memory(home: Path) -> None:
-    def logged() -> Any:
-        calls = [
-            json.loads(line) for line in (home / "logs" / "gateway.log").read_text().splitlines() if SLOW_CALL in line
-        ]
-        return next((call for call in calls if call["tool"] == "recall_memories"), None)
-
-    async with Session(home) as client:
-        await client.store("The harbour master keeps a heron.")
-
-        async def slow_call() -> Any:
-            with Runtime(home).suspended("store"):
-                question = client.call("recall_memories", query="Who keeps a heron?", strategy="keyword")
-                recalling = asyncio.create_task(question)
-                await asyncio.sleep(2 * SLOW_S)  # of which a busy machine may need all to get the call to the gateway
-            assert "heron" in json.dumps(await recalling)
-            return logged()
-
-        slow = await patience.until(slow_call)
-        assert (slow["total_ms"] > SLOW_S * 1000, "heron" in json.dumps(slow)) == (True, False)
-
-
 def config(*arguments: str, status: int = exit_codes.OK, **environ: str) -> str:
     return done("config", *arguments, home=Path(os.environ["REMEMBRANCER_HOME"]), variables=environ, status=status)
 
@@ -237,30 +210,6 @@ def test_the_memories_of_a_project_of_all_and_of_the_user_are_looked_through(hom
     done("down", home=home)
     said = json.loads(done("admin", "maintain", "--user", "--json", home=home))
     assert [place["project"] for place in said["places"]] == [None], "also where no runtime is up"
-
-
-def test_a_run_is_undone_by_its_name_and_an_unknown_one_is_refused(home: Path, project: Path) -> None:
-    done("add", "The lamp flickered.", "--kind", "observation", "--importance", "0.1", home=home, directory=project)
-    done("down", home=home)
-    older = "UPDATE memories SET created_at = created_at - 9e6 WHERE kind = 'observation'"
-    write_rows(RuntimePaths(home).database, older)
-    start(home)
-    would_be = done("admin", "maintain", "--project", str(project), "--dry-run", home=home)
-    said = json.loads(done("admin", "maintain", "--project", str(project), "--json", home=home))
-    (place,) = said["places"]
-    (memory,) = place["outcome"]["done"]["archived"]["ids"]
-    assert ", 1 archived\n" in would_be
-    assert f"  {memory[-4:]}\n" in would_be
-    assert "archived\tThe lamp flickered.\t\n" in done("log", home=home, directory=project)
-    (run_id,) = place["outcome"]["run_ids"]
-    undone = json.loads(done("undo", run_id, "--all-projects", "--json", home=home))
-    (found,) = undone["places"]
-    assert not found["already"]
-    assert [memory.endswith(each) for each in found["memories"]] == [True]
-    again = done("undo", run_id, "--project", str(project), home=home)
-    assert again == f"{project.name}: it had already been undone\n"
-    refused = done("undo", "run:unknown", "--all-projects", home=home, status=exit_codes.USAGE)
-    assert "no run with the id run:unknown" in refused
 
 
 @pytest.mark.usefixtures("runtime")

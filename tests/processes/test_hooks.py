@@ -189,22 +189,6 @@ def shown(home: Path) -> list[str]:
     return [each.question for each in ShownLog(home, kept_s=0.0).read()]
 
 
-def test_a_complete_context_is_no_use_of_a_memory(home: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    start(home)
-    remember(project)
-    for name in ("The log", "Another log", "Yet another log"):  # each of which is cut to 64 tokens
-        add(project, f"{name} of the harbour: {'wind and rain, ' * 200}")
-    told = prompted(project, AARDVARK)
-    assert ("aardvark" in told, "wind and rain" in told) == (True, True)
-    monkeypatch.setenv("REMEMBRANCER_HOOK_CONTEXT_LENGTH", "200")
-    part = prompted(project, AARDVARK, "other")
-    assert ("aardvark" in part, "wind and rain" in part) == (True, False)
-    used = "SELECT access_count FROM memories WHERE content LIKE '{}%'"
-    wait_until(lambda: rows(home, used.format("The deployment")) > [(0,)])
-    assert [rows(home, used.format(each)) for each in ("The deployment", "The log")] == [[(1,)], [(0,)]]
-    wait_until(lambda: "The log" in done("show", "--shown", home=home, directory=project))  # it was shown all the same
-
-
 def test_only_what_could_be_printed_counts_as_given(home: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REMEMBRANCER_ACTION_WAIT_S", f"{PATIENCE_S}")
     start(home)

@@ -541,11 +541,13 @@ def test_the_log_has_the_run_of_a_sessions_end_and_an_undo_takes_it_back_as_a_wh
     asyncio.run(session())
     asyncio.run(until(lambda: "\tsession end\t4 memories\t" in shell("log")))
     assert "made of 3 memories" in shell("list")
-    assert re.search(r"^run:\w+\t", shell("log"), re.MULTILINE)
     refused = shell("undo", status=exit_codes.USAGE)
     assert re.search(r"Undo the session end of .*\(4 memories, summarised or promoted\)", refused)
+    (run_id,) = re.findall(r"^run:\w+", shell("log"), re.MULTILINE)
     assert "4 memories restored" in shell("undo", "--yes")
     assert "made of" not in shell("list")
+    assert "it had already been undone" in shell("undo", run_id)
+    assert "no run with the id run:unknown" in shell("undo", "run:unknown", status=exit_codes.USAGE)
     assert f"Undone: stored. It is forgotten now: “{texts[-1]}”" in shell("undo", "--yes")
 
 

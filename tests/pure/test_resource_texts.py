@@ -26,7 +26,7 @@ from remembrancer.memory.sentences import one_line
 from remembrancer.memory.text import harmless, neutralised, neutralised_value, printable
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.reads import GraphEntity, GraphFound, GraphRelationship, SessionDescription
+from remembrancer.protocol.reads import GraphEntity, GraphFound, GraphRelationship, NoteAccess, SessionDescription
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession
 from remembrancer.protocol.tracing import SLOW_CALL, SLOW_S, last_durations_s, note_call
 from remembrancer.protocol.writes import Change, ForgetMemory, Operation, ProjectRef, PromoteMemory
@@ -232,6 +232,17 @@ def test_queries_are_counted_and_each_memory_once(tmp_path: Path, monkeypatch: p
     for session in ("one", "two", "one", "three"):
         access.shown(caller(session), ("a", "b", "c"))
     assert [access.session(caller(each)).queries for each in ("one", "three", "two")] == [2, 1, 0]
+
+
+def test_memories_that_a_hook_gave_are_used_unless_they_are_all_that_there_are(tmp_path: Path) -> None:
+    sent: list[NoteAccess] = []
+    store: Any = SimpleNamespace(health=SimpleNamespace(usable=True), send=sent.append)
+    nothing: Any = None
+    access = StoreAccess(store, nothing, Settings(), RuntimePaths(tmp_path), nothing, nothing, nothing)
+    for memory_id, is_all in (("a", True), ("b", False)):
+        access.shown_by_hook(change(RecordEvents(SESSION)), (memory_id,), "which day?", is_all)
+    assert [each.memory_ids for each in sent] == [("b",)]
+    assert access.session(caller()).seen == {"a", "b"}
 
 
 # --- The duration of a call, and the line in the log about a slow one.
