@@ -558,29 +558,13 @@ def test_today_tells_each_change_by_its_session_and_undoes_the_last_of_each_memo
         assert "a long time ago" not in Page(visit.get(f"/sessions/{person}")).text
 
 
-def test_today_undoes_a_move_by_a_move_and_a_restoring_by_forgetting(visit: Visit) -> None:
-    memory = visit.stored("The gate opens at seven")
+def test_today_offers_no_undo_of_what_came_from_a_session(visit: Visit) -> None:
     private = visit.stored("The draft is on the table", scope="session")
-    for former, what, button in (
-        ("project", "user", "For all my projects"),
-        ("user", "project", "Only for its project"),
-        ("forget", "restore", "Restore"),
-    ):
-        for each in (former, what):
-            visit.do("/change", id=memory, what=each)
-        forms = Page(visit.get("/today")).forms
-        (undo,) = (each.fields for each in forms if each.fields.get("id") == [memory] and memory in each.fields)
-        visit.do("/change", what="undo", back="/today", id=memory, **{memory: undo[memory][0]})
-        assert f"{button}</button>" in visit.get(f"/memory/{memory}")
     visit.call("promote_memory", memory_id=private, target_scope="project")
     forms = Page(visit.get("/today")).forms
     assert [each.fields["id"] for each in forms if private in each.fields] == [], "it cannot go back into its session"
     refused = visit.send("/change", what="undo", id=private, **{private: "undo/2"})
     assert (refused.status_code, "from a session" in refused.text) == (400, True)
-    visit.call("update_memory", memory_id=memory, content="The gate opens at nine")
-    for _ in range(2):  # as by a page that was loaded before the other change, and by a second click
-        refused = visit.send("/change", what="undo", id=memory, **{memory: "undo/1"})
-        assert (refused.status_code, "has been changed since" in refused.text) == (400, True)
 
 
 def test_a_memory_shows_where_else_the_same_is_stored(visit: Visit) -> None:
