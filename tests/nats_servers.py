@@ -89,10 +89,10 @@ def numbered(first: int, last: int) -> list[NewEntry]:
     return [NewEntry(f"op-{number}", b"body %d" % number) for number in range(first, last + 1)]
 
 
-async def every_entry(journal: Journal, lane: str, *, after: LaneMark = START, limit: int = 1000) -> list[Entry]:
+async def every_entry(journal: Journal, lane: str, *, after: LaneMark = START) -> list[Entry]:
     entries: list[Entry] = []
     while True:
-        page = await journal.read(lane, after=after, limit=limit)
+        page = await journal.read(lane, after=after)
         entries += page.entries
         after = page.mark
         if page.is_last:

@@ -36,12 +36,6 @@ def store_operation(
     return Operation(name, project, change.session_id, requested_at, change)
 
 
-def change_of(operation: Operation) -> StoreMemory:
-    """The memory that an operation stores."""
-    assert isinstance(operation.change, StoreMemory)
-    return operation.change
-
-
 def result_of(applied: Applied) -> StoredResult:
     """The result of storing."""
     assert isinstance(applied.result, StoredResult)

@@ -177,15 +177,6 @@ class Runtime:
         assert self.rows("PRAGMA integrity_check") == [("ok",)]
         return dict(self.rows(f"SELECT id, content FROM memories WHERE kind != '{SESSION_RECORD}'"))
 
-    def aliases(self) -> dict[str, str]:
-        """Other ids that memories on disk are found by: their texts were stored again."""
-        return dict(self.rows("SELECT alias, id FROM aliases JOIN memories ON number = memory"))
-
-    def derived(self) -> set[str]:
-        """The ids of the memories that sum up others: what the consolidator made, and nobody stored."""
-        made = "SELECT m.id FROM memories AS m JOIN memory_links AS l ON l.source = m.number"
-        return {row[0] for row in self.rows(f"{made} WHERE l.relation = 'derived_from'")}
-
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         """The answer of the records on disk to a query."""
         return rows_of(self.database, query)

@@ -29,7 +29,7 @@ from remembrancer.protocol.files import AwaitIndexerWork, DescribeFiles, Indexed
 from remembrancer.protocol.paths import delete_database
 from remembrancer.protocol.sharing import MoveProject
 from tests.actors.store_process import StoreRig, store_rig
-from tests.operations import PROJECT, REQUESTED_AT, SESSION, change_of, store_operation
+from tests.operations import PROJECT, REQUESTED_AT, SESSION, memory_id_of, store_operation
 from tests.patience import until
 from tests.spaces import has_space
 
@@ -181,8 +181,7 @@ async def test_a_file_that_another_tree_has_is_not_gone(rig: StoreRig, tmp_path:
     assert await rig.gateway.ask(ListStale(PROJECT)) == ()
     (tmp_path / "two" / "src" / "pool.py").unlink()
     assert [each.code for each in await rig.gateway.ask(ListStale(PROJECT))] == ["gone: src/pool.py"]
-    replaced = change_of(lit).memory_id
-    await rig.gateway.submit(store_operation("2", "It is lit at six", project=PROJECT, supersedes=replaced))
+    await rig.gateway.submit(store_operation("2", "It is lit at six", project=PROJECT, supersedes=memory_id_of(lit)))
     assert await rig.gateway.ask(ListStale(PROJECT)) == (), "what is replaced is past"
 
 

@@ -11,11 +11,10 @@ import asyncio
 import itertools
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -37,7 +36,7 @@ from tests.cases import cases
 from tests.patience import PATIENCE_S, until
 from tests.ports import free_port
 from tests.runtime import READ_AT_ONCE, Runtime, Session
-from tests.spaces import write_rows
+from tests.spaces import locked, write_rows
 
 STORES: Final = 3
 WITHOUT_EMBEDDER: Final = frozenset({"embedding_failed", "embedding_starting", "embedding_pending"})
@@ -79,7 +78,7 @@ class Place:
 
     def __init__(self, home: Path, project: str, damage: Damage) -> None:
         self.path = home / damage.path.replace("P", project)
-        self._holder: subprocess.Popen[bytes] | None = None
+        self._held = ExitStack()
         self._how = damage.how
         if self._how in PUT:
             if self.path.is_dir():
@@ -91,9 +90,7 @@ class Place:
 
     def release(self) -> None:
         """Let go of a lock or a disk."""
-        if self._holder is not None:
-            self._holder.kill()
-            self._holder.communicate()
+        self._held.close()
         if self._how == "unreadable":
             with suppress(OSError):
                 self.path.chmod(0o600)
@@ -127,12 +124,7 @@ class Place:
             case "missing":
                 self.path.unlink(missing_ok=True)
             case "locked":  # by another program
-                script = "import sqlite3, sys\nd = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
-                script += "d.execute('BEGIN EXCLUSIVE')\nprint(flush=True)\nsys.stdin.read()"
-                command = [sys.executable, "-c", script, str(self.path)]
-                self._holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-                assert self._holder.stdout is not None
-                self._holder.stdout.readline()
+                self._held.enter_context(locked(self.path))
 
 
 def _content(path: Path) -> object:

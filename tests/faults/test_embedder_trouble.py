@@ -102,19 +102,16 @@ def environ_of(pid: int) -> bytes:
     return b""
 
 
-def holders_of_key(runtime: Runtime) -> set[int]:
-    return {pid for _, pid in runtime.recorded() if KEY.encode() in environ_of(pid)}
-
-
 async def holder_of_key(runtime: Runtime, before: int = 0) -> int:
     """The process that has it, an embedder, alone; another one than `before`, which was killed."""
-    holders: set[int] = await until(
-        lambda: anyio.to_thread.run_sync(holders_of_key, runtime), lambda found: found - {before}
-    )
-    assert len(holders) == 1, "and not the one that has the local model"
-    recorded = await anyio.to_thread.run_sync(runtime.recorded)
-    assert ("embedder", *holders) in recorded
-    return holders.pop()
+
+    async def holders() -> list[tuple[str, int]]:
+        recorded = await anyio.to_thread.run_sync(runtime.recorded)
+        return [(role, pid) for role, pid in recorded if pid != before and KEY.encode() in environ_of(pid)]
+
+    ((role, pid),) = await until(holders)
+    assert role == "embedder"
+    return int(pid)
 
 
 async def test_the_local_model_answers_for_a_provider_and_nothing_is_lost(home: Path, provider: FakeProvider) -> None:

@@ -12,6 +12,7 @@ from bench.client import StdioClient
 from remembrancer.actors.indexer.watching import BATCH_FILES, MAX_OPEN_BATCHES
 from tests.git import git
 from tests.patience import until
+from tests.processes.test_notes import paths
 from tests.runtime import Runtime, note_session
 
 FILES = 60
@@ -21,11 +22,6 @@ MANY_FILES = (MAX_OPEN_BATCHES + 1) * BATCH_FILES
 def write(workspace: Path, number: int, about: str) -> None:
     text = f"# Note {number}\n\nThe {about} of harbour{number} is painted in the colour{number} of the year.\n"
     (workspace / "memory" / f"note{number}.md").write_text(text)
-
-
-async def paths(client: StdioClient, query: str) -> list[str]:
-    answer: dict[str, Any] = await client.call("memory_search", query=query)
-    return [each["path"] for each in answer["results"]]
 
 
 async def is_found(client: StdioClient, number: int) -> bool:

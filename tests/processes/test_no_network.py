@@ -4,7 +4,6 @@ import asyncio
 import signal
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,16 +13,9 @@ from remembrancer.commands import exit_codes
 from tests.cases import cases
 from tests.patience import until
 from tests.processes.without_network import NOT_HERE
-from tests.runtime import Runtime, command
+from tests.runtime import Runtime, patiently
 
 WRAPPER = [sys.executable, str(Path(__file__).with_name("without_network.py"))]
-
-
-async def is_scaled(home: Path) -> bool:
-    """True if the launcher has heard that there are to be two embedders."""
-    done = await asyncio.to_thread(command, "scale", "embedder=2", home=home)
-    assert done.returncode in (exit_codes.OK, exit_codes.NO_ANSWER), done.stderr
-    return done.returncode == exit_codes.OK
 
 
 async def test_a_whole_life_asks_for_no_internet(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,7 +38,8 @@ async def test_a_whole_life_asks_for_no_internet(home: Path, tmp_path: Path, mon
         await client.call("get_memory_status")
         for resource in (await client.request("resources/list"))["resources"]:
             await client.request("resources/read", {"uri": resource["uri"]})
-        await until(partial(is_scaled, home))
+        scaled = await asyncio.to_thread(patiently, "scale", "embedder=2", home=home)
+        assert scaled.returncode == exit_codes.OK, scaled.stderr
         await until(runtime.is_ready)
         status = await runtime.status()
         assert {process["restarts"] for process in status["processes"]} == {0}

@@ -7,12 +7,12 @@ import re
 import stat
 import subprocess
 import zlib
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, aclosing, closing, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import pytest
@@ -39,11 +39,7 @@ from tests.ports import free_port
 from tests.runtime import command, patiently
 from tests.spaces import connect_space, dump_of
 
-T = TypeVar("T")
-
-
-def run(work: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run(work)
+run = asyncio.run
 
 
 def joined(sharing: Sharing, invitation: str) -> Membership:
@@ -305,13 +301,6 @@ async def done(*arguments: str, home: Path, directory: Path | None = None, **env
     return told
 
 
-async def is_exchanging(home: Path) -> bool:
-    """True once a home's store has heard of the server again: it may have taken in all entries before that."""
-    answer = await asyncio.to_thread(patiently, "share", "status", home=home)
-    assert answer.returncode in (exit_codes.OK, exit_codes.DEGRADED), answer.stderr
-    return answer.returncode == exit_codes.OK
-
-
 @pytest.fixture
 def other(world: World) -> Iterator[Path]:
     """The home of the other machine. Both are locked, as by a launcher: else a command may start a runtime beside the
@@ -374,7 +363,8 @@ async def test_two_homes_share_a_project_agree_after_the_server_was_dead_and_get
         everything = tuple(f"The lantern {each}" for each in said)
         await until(lambda: finds(at_desk, *everything))
         await until(lambda: finds(at_laptop, *everything))
-        await until(partial(is_exchanging, home))
+        status = partial(asyncio.to_thread, patiently, "share", "status", home=home)
+        await until(status, lambda told: told.returncode == exit_codes.OK)  # of the server
         assert "laptop" in (await done("share", "status", home=home))["lanes"][0]["members"]
         ours: list[str] = dump_of(RuntimePaths(home).database, lane)
         await until(lambda: dump_of(RuntimePaths(other).database, lane) == ours)

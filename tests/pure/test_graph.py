@@ -148,19 +148,16 @@ def certain(text: str, *, is_entity: bool = False) -> list[str]:
     return [each.name for each in found_names(text, is_entity=is_entity) if each.certainty == CERTAIN]
 
 
-@pytest.mark.parametrize(("text", "names"), cases("found_names", "names"))
-def test_names_are_certain_by_their_form(text: str, names: list[str]) -> None:
-    assert certain(text) == names
+TABLES = {CERTAIN: "names", POSSIBLE: "possible", FIRST: "first"}
 
 
-@pytest.mark.parametrize(("text", "names"), cases("found_names", "possible"))
-def test_a_capital_letter_makes_a_possible_name_within_a_sentence(text: str, names: list[str]) -> None:
-    assert [each.name for each in found_names(text) if each.certainty == POSSIBLE] == names
-
-
-@pytest.mark.parametrize(("text", "names"), cases("found_names", "first"))
-def test_what_begins_a_sentence_may_be_a_name_that_is_known(text: str, names: list[str]) -> None:
-    assert [each.name for each in found_names(text) if each.certainty == FIRST] == names
+@pytest.mark.parametrize(
+    ("certainty", "text", "names"), [(each, *row) for each in TABLES for row in cases("found_names", TABLES[each])]
+)
+def test_a_name_is_certain_by_its_form_or_possible_by_a_capital_letter(
+    certainty: int, text: str, names: list[str]
+) -> None:
+    assert [each.name for each in found_names(text) if each.certainty == certainty] == names
 
 
 def test_an_entity_begins_its_memory_and_names_are_not_without_number() -> None:

@@ -54,9 +54,10 @@ def candidate(kind: Kind = "convention", scope: Scope = "project", **changes: An
 
 
 # --- From a session into its project.
-def scoring(score: float, scope: Scope = "session", kind: Kind = "observation") -> Material:
+def scoring(score: float) -> Material:
     """A memory of that score, which its importance and confidence alone make (at most 0.7)."""
-    return candidate(kind, scope, importance=score / 0.7, confidence=score / 0.7, sessions_used=0, vector=b"")
+    known = {"importance": score / 0.7, "confidence": score / 0.7, "sessions_used": 0, "vector": b""}
+    return candidate("observation", "session", **known)
 
 
 def test_a_sessions_memory_is_promoted_at_its_end_from_0_6_on_and_at_once_from_0_85_on_unless_it_is_scratch() -> None:

@@ -72,8 +72,8 @@ def candidates(
     return Candidates(**made) if likeness is None else Candidates(**made, likeness=np.array(likeness, dtype=float))
 
 
-def column(of: Candidates, name: str, asked: QueryProperties | None = None) -> list[float]:
-    numbers = table(of, asked or QueryProperties(NOW))[:, NAMES.index(name)].tolist()
+def column(of: Candidates, name: str) -> list[float]:
+    numbers = table(of, QueryProperties(NOW))[:, NAMES.index(name)].tolist()
     assert isinstance(numbers, list)
     return numbers
 

@@ -115,9 +115,9 @@ def test_the_quick_agglomeration_does_what_a_plain_one_does(count: int, size: in
 
 
 # --- Communities of a graph of entities: found, named, bounded, and the same every time.
-def clique(prefix: str, size: int, weight: int = 1) -> list[Edge]:
+def clique(prefix: str, size: int) -> list[Edge]:
     names = [f"{prefix}{place}" for place in range(size)]
-    return [(one, two, weight) for one, two in itertools.combinations(names, 2)]
+    return [(one, two, 1) for one, two in itertools.combinations(names, 2)]
 
 
 def test_two_groups_with_a_bridge_or_without_are_two_communities_named_by_the_best_connected() -> None:
