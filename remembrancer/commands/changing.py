@@ -283,26 +283,24 @@ def _settle(where: Where, memory: str, is_replaced: bool, reason: str | None) ->
     from remembrancer.protocol.browsing import MOST_PAIRS, FindUndecided, Pair
 
     for place, conversation in where.conversations():
-        viewer = place.project, SHELL_SESSION
         pairs: list[Pair] = []
         for hidden in (False, True):
-            review = ask_store(FindUndecided(*viewer, MOST_PAIRS, with_hidden=hidden))
+            review = ask_store(FindUndecided(place.project, SHELL_SESSION, MOST_PAIRS, with_hidden=hidden))
             sides = [((each.older,) if is_replaced else (each.older, each.newer), each) for each in review.pairs]
             pairs = pairs or [pair for ends, pair in sides if any(has_part(end.id, short(memory)) for end in ends)]
         done = []
         relation = "supersedes" if is_replaced else "related_to"
         pairs = pairs[:1] if is_replaced else sorted(pairs, key=lambda pair: pair.newer.id)  # the most probable first
         for name, several in groupby(pairs, lambda pair: pair.newer.id):
-            settled = list(several)
-            links = [{"relation": relation, "target": pair.older.id} for pair in settled]
+            older, (newer, *_) = zip(*((pair.older, pair.newer) for pair in several), strict=True)
+            links = [{"relation": relation, "target": each.id} for each in older]
             answer = conversation.call("update_memory", memory_id=name, add_links=links, reason=reason)
-            both = *(pair.older for pair in settled), settled[0].newer
-            *older, newer = (f"“{excerpt(each.content, QUOTED)}”" for each in both)
-            line = f"{'All' if older[1:] else 'Both'} are true: {', '.join(older)} and {newer}; {where.undo(name)}"
+            *texts, text = (f"“{excerpt(each.content, QUOTED)}”" for each in (*older, newer))
+            line = f"{'All' if texts[1:] else 'Both'} are true: {', '.join(texts)} and {text}; {where.undo(name)}"
             if is_replaced:
                 moved = "due" in answer.get("updated_fields", ())
                 state = _state_of(_as_stored(where, name, answer) or {}) if moved else ""
-                line = f"{older[0]} is replaced by: {newer}{state}; {where.undo(settled[0].older.id)}"
+                line = f"{texts[0]} is replaced by: {text}{state}; {where.undo(older[0].id)}"
             done.append((answer, f"{line} takes that back"))
         if done:
             return _done(*done, several="settled")

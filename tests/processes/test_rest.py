@@ -17,9 +17,9 @@ if sys.orig_argv[-2:] == ["remembrancer.actors", "embedder"]:
     while pathlib.Path(os.environ["REMEMBRANCER_HOME"], "hold").exists():
         time.sleep(0.01)
 if sys.orig_argv[-2:] == ["remembrancer.actors", "store"]:
-    from remembrancer.actors.store import file_handlers
+    from remembrancer.actors.store.vectors import embedding_scheduler
 
-    file_handlers.ABSENT_S = 0.0
+    embedding_scheduler.ABSENT_S = 0.0
 """
 """Run by every Python process that finds it on its path: while a file is there no embedder comes, and a store takes
 each word of sessions for that of somebody who comes back, as after the hours of a real break."""

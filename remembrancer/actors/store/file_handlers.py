@@ -53,8 +53,6 @@ IN_USE_S: Final = 120.0
 """A workspace is watched for this long after the last sign of a session there."""
 PRESENT_S: Final = 12.0
 """A report of connected sessions is valid for this long; reports arrive twice as often."""
-ABSENT_S: Final = 60.0
-"""The embedders may be idle after this long without a session."""
 
 logger = logging.getLogger(__name__)
 
@@ -80,8 +78,6 @@ class FileHandlers(Handlers):
         self._connected = {project.id for project, _ in note.directories}
         if not note.sessions:
             return
-        if self._settings.embedders and now - self._present_at > ABSENT_S:
-            self._scheduler.expect_workers()  # embedders are idle while no session is connected
         self._present_at = now
         for project, directory in note.directories:
             if directory and PROJECT_ID.fullmatch(project.id):

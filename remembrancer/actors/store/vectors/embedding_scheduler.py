@@ -74,6 +74,7 @@ DEADLY_S: Final = 3600.0
 """A text that killed workers is not handed out for this long."""
 UNATTENDED_S: Final = 10.0
 """The time after the start, or after a worker's last message, during which a worker may still be starting."""
+ABSENT_S: Final = 60.0
 STARTING_S: Final = 60.0
 """The time allowed for a worker to start: loading a model takes seconds, and longer on a busy machine."""
 LENGTH_TOLERANCE: Final = 0.01
@@ -305,8 +306,8 @@ class EmbeddingScheduler:
         self._may_rest = True
 
     def note_request(self) -> None:
-        """Record a client's request. The first one after a while wakes idle workers."""
-        if self._may_rest and not self._leases.workers and time.monotonic() - self.served_at > STARTING_S:
+        """Record a client's request. The first one after `ABSENT_S` wakes idle workers."""
+        if self._may_rest and not self._leases.workers and time.monotonic() - self.served_at > ABSENT_S:
             self.expect_workers()
         self.served_at = time.monotonic()
 
