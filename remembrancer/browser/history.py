@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime, timedelta
 from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import anyio
@@ -184,9 +185,7 @@ def lines_of(changes: Sequence[MemoryChanged]) -> list[Line]:
 
 def asked_of(log: Iterable[Any]) -> dict[str, list[AnsweredQuery]]:
     by_session: dict[str, list[AnsweredQuery]] = {}
-    for (at, session_id, tool, question), rows in groupby(
-        log, key=lambda each: (each.at, each.session_id, each.tool, each.question)
-    ):
+    for (at, session_id, tool, question), rows in groupby(log, attrgetter("at", "session_id", "tool", "question")):
         entries = list(rows)
         given = tuple(each.memory_id for each in entries if each.memory_id)
         in_files = any(each.place and not each.memory_id for each in entries)

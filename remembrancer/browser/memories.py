@@ -282,10 +282,9 @@ async def _change(view: View, memory: PortableMemory, what: str) -> str:
             await call("restore_memory", version=number_of(version))
         case ["undo", version]:
             await call("restore_memory", version=number_of(version), undo=True)
-        case ["user" | "project"] if memory.scope != what:
-            await call("promote_memory", target_scope=what)
         case ["user" | "project"]:
-            pass
+            if memory.scope != what:
+                await call("promote_memory", target_scope=what)
         case ["refuse"]:
             await call("promote_memory", target_scope="project")
             return "restore"

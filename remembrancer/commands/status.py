@@ -47,7 +47,7 @@ def status() -> Report:
         return Report(report(paths.home, None, (state,)), (), exit_codes.DEGRADED, (f"remembrancer status: {state}",))
     if state is None:
         faults = read_configuration(os.environ, locate(os.environ).file).problems
-        problems = tuple(Problem("configuration_error", "problem", fault, "fix that setting") for fault in faults)
+        problems = tuple(Problem("configuration_error", fault, "fix that setting", "problem") for fault in faults)
         line = f"Nothing is running for the home {paths.home}, and no runtime can start."
         lines = (line if faults else nothing_runs(paths.home), *(f"remembrancer status: {text}" for text in problems))
         return Report(report(paths.home, None, problems), (), exit_codes.NOT_RUNNING, lines)

@@ -69,8 +69,6 @@ class TreeDescription(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class DeleteCode(Request[tuple[TreeDescription, ...]], frozen=True):
-    """Forget a tree and its index. The answer describes the deleted tree."""
-
     project: ProjectRef
     tree_id: str
 
@@ -91,8 +89,6 @@ class IndexCode(Request[tuple[TreeDescription, ...]], frozen=True):
 
 
 class ListCodeFiles(Request[Files], frozen=True):
-    """List the files of a tree whose paths come after this one, in path order."""
-
     project: ProjectRef
     tree_id: str
     after: str = ""

@@ -25,8 +25,6 @@ SMALLEST_CLUSTER: Final = 3
 
 
 class ConsolidatedMemory(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A memory that was derived from others, or would be in a dry run."""
-
     id: str
     content: str
     type: MemoryType
@@ -175,7 +173,6 @@ class Material(ListedMemory, frozen=True, kw_only=True, omit_defaults=True):
     pinned: bool = False
     """Also true for an open end that is not done."""
     is_replaced: bool = False
-    """True if a later memory probably replaces it."""
     vector: bytes = b""
     undone: str = ""
     """The name, in the history, of a run's change that the memory's last change undid; otherwise empty."""
@@ -213,7 +210,6 @@ class ReadMemories(Request[Memories[Material]], frozen=True):
     limit: int = 500
     with_vectors: bool = False
     min_sessions: int = 0
-    """Only memories that at least this many sessions have used."""
     kinds: tuple[Kind, ...] = ()
     min_importance: float = 0.0
     newest_first: bool = False

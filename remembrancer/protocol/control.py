@@ -58,7 +58,6 @@ class StoreHealth(msgspec.Struct, frozen=True, tag=True):
     models: tuple[ModelChoice, ...] = ()
     """The models that embedders are needed for. All but one of the embedders should load the first model."""
     has_files: bool = False
-    """True if a project in use has files to be indexed."""
     has_jobs: bool = False
     remote: RemoteEmbedders | None = None
     """None: no embedder on another host is allowed."""
@@ -94,14 +93,10 @@ class GatewayHealth(msgspec.Struct, frozen=True, tag=True):
 
 
 class EmbedderHealth(msgspec.Struct, frozen=True, tag=True):
-    """`error` is the reason why the worker has no model."""
-
     error: str | None = None
 
 
 class ConsolidatorHealth(msgspec.Struct, frozen=True, tag=True):
-    """`job` is the current job; None while the consolidator is idle."""
-
     job: str | None = None
     finished: int = 0
     failed: int = 0

@@ -53,16 +53,13 @@ class FileLock:
             os.close(descriptor)
 
     def is_held_elsewhere(self) -> bool:
-        """True if another holder has the lock now; False if its directory does not exist."""
+        """True if another holder has the lock now."""
         if self._descriptor is not None or not os.path.exists(self.path):
             return False
-        try:
-            if self.try_acquire():
-                self.release()
-                return False
-        except FileNotFoundError:
-            return False
-        return True
+        is_free = self.try_acquire()
+        if is_free:
+            self.release()
+        return not is_free
 
     def __enter__(self) -> FileLock:
         return self

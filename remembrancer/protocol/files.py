@@ -111,8 +111,6 @@ class Files(msgspec.Struct, frozen=True, tag=True):
 
 
 class ListFiles(Request[Files], frozen=True):
-    """List the indexed files of a workspace whose paths come after this one, in path order."""
-
     project: ProjectRef
     root: str
     after: str = ""

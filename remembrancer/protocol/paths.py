@@ -75,7 +75,6 @@ def is_empty(path: Path) -> bool:
 
 
 def database_files(path: Path) -> tuple[Path, ...]:
-    """The paths of a SQLite file, its log, and the log's index."""
     return path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")
 
 

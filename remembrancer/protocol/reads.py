@@ -327,8 +327,6 @@ class GetMemory(SessionRequest[MemoryShown], frozen=True):
 
 
 class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A memory that states an edge between two entities, and the time for which it is true."""
-
     memory_id: str
     valid_from: float | None = None
     valid_until: float | None = None
@@ -379,7 +377,6 @@ class GraphFound(msgspec.Struct, frozen=True, tag=True):
     suggestions: tuple[str, ...] = ()
     entity_types: dict[str, int] = {}
     topics: tuple[Topic, ...] = ()
-    """In the overview: communities of entities."""
 
 
 class SearchGraph(SessionRequest[GraphFound], frozen=True):
@@ -401,7 +398,7 @@ class ContextGathered(msgspec.Struct, frozen=True, tag=True):
 
     memories: tuple[RecalledMemory, ...]
     is_all: bool = False
-    """True if these are all the valid memories."""
+    """True if the answer has all valid memories."""
     subjects: tuple[tuple[str, int], ...] = ()
     """The subjects with the most memories, with their counts; empty if the answer has all memories."""
     replaced: tuple[RecalledMemory, ...] = ()
@@ -460,8 +457,6 @@ class FindIds(SessionRequest[IdsFound], frozen=True):
 
 
 class ListedSession(SessionEntry, frozen=True, omit_defaults=True):
-    """A session, and the numbers of its remaining records."""
-
     memories: int = 0
     turns: int = 0
     tool_calls: int = 0

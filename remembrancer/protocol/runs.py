@@ -17,7 +17,6 @@ RunKind = Literal["session_end", "promotion", "consolidation", "maintenance"]
 IMPORTS: Final = "run:import-"
 """The prefix of the ids of imports, which are undone like runs."""
 IMPORT: Final = "import"
-"""The kind of run for an import."""
 IMPORT_UNDONE: Final = "its import was undone"
 """Memories that were forgotten for this reason can be imported again."""
 PromotionReason = Literal["importance", "explicit", "pattern_match"]
@@ -172,8 +171,6 @@ class Topic(msgspec.Struct, frozen=True):
 
 
 class CloseSession(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit_defaults=True):
-    """Close a session whose end has been processed."""
-
     session_id: str
     status: Literal["completed", "abandoned"]
     ended_at: float
@@ -229,9 +226,8 @@ class Skipped(msgspec.Struct, frozen=True):
 
 
 class RunResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
-    """The outcome of an `ApplyRun`. `edits` counts the applied edits."""
-
     edits: int
+    """The number of applied edits."""
     skipped: tuple[Skipped, ...] = ()
     pruned: int = 0
     """The number of rows removed."""

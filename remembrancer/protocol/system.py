@@ -90,13 +90,12 @@ def limit_memory(limit_bytes: int) -> None:
 
 
 def give_back_memory() -> None:
-    """Return freed memory to the system, where the C library can (glibc). Loading a model frees about 80 MB."""
+    """Return freed memory to the system, if the C library is glibc. Loading a model frees about 80 MB."""
     if sys.platform == "linux" and not IS_PORTABLE:
         import ctypes
 
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        if trim is not None:
-            trim(0)
+        with suppress(AttributeError):
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 def lower_priority() -> None:

@@ -28,6 +28,8 @@ WIDEST: Final = 50
 """The number of entities at each level, best connected first, from which a walk continues."""
 CONNECTED: Final = 100
 """The number of connected memories examined."""
+MAX_STARTS: Final = 20
+SUGGESTIONS: Final = 5
 LONE_WORTH: Final = 0.8
 """The worth of a memory with a single nearest entity, as a fraction of its worth with many."""
 
@@ -88,9 +90,12 @@ def connections(
 ) -> dict[Ref, tuple[RankingFacts, float]] | None:
     """Return the memories connected with the entities in the query, with their ranking facts and their nearness in
     (0, 1]; None if the query names no entity. `matching` are memories found otherwise, to be included if connected."""
-    starts = named_in(graph, query)
-    if not starts:
+    spans = spans_of(query)
+    nodes = graph.nodes_with(list(dict.fromkeys(spans.values())))
+    keys = set(longest(spans, {node.key for node in nodes}).values())
+    if not keys:
         return None
+    starts = [node for node in nodes if node.key in keys][:MAX_STARTS]
     reached = walk(starts, graph.edges, HOPS, WIDEST).reached
     facts = {**near_memories(graph, reached, filters, CONNECTED), **matching}
     named = graph.nodes_named_by(facts, reached)
@@ -98,11 +103,7 @@ def connections(
 
 
 def near_memories(
-    graph: Graph,
-    reached: Mapping[Node, Reached],
-    filters: Filters,
-    enough: int,
-    relationship: str | None = None,
+    graph: Graph, reached: Mapping[Node, Reached], filters: Filters, enough: int, relationship: str | None = None
 ) -> dict[Ref, RankingFacts]:
     """Return memories that name the reached entities, which must be ordered by distance: level by level, the most
     important and the latest, until there are `enough`."""
@@ -135,7 +136,9 @@ def search_graph(request: SearchGraph, view: View, now: float) -> GraphFound:
     named = graph.nodes_with([name_key(request.entity)], request.entity)
     nodes = [node for node in named if kind in (None, node.type)][:MAX_STARTS]
     if not nodes:
-        return GraphFound((), suggestions=suggest(graph, request.entity) if request.entity_type is None else ())
+        phrases = phrases_of(name_words(request.entity)) if request.entity_type is None else ()
+        likely = graph.matching(phrases, SUGGESTIONS)
+        return GraphFound((), suggestions=tuple(dict.fromkeys(graph.names[node] for node in likely))[:SUGGESTIONS])
     # Entities beyond the limit, and anything farther, are left out of the answer.
     walked = walk(nodes, expand, request.depth, max(WIDEST, request.limit))
     if walked.cut:
@@ -160,11 +163,7 @@ def search_graph(request: SearchGraph, view: View, now: float) -> GraphFound:
 
 
 def _overview(
-    request: SearchGraph,
-    graph: Graph,
-    view: View,
-    expand: Callable[[Sequence[Node]], Expansion],
-    wanted: str | None,
+    request: SearchGraph, graph: Graph, view: View, expand: Callable[[Sequence[Node]], Expansion], wanted: str | None
 ) -> GraphFound:
     """Return the project's best connected entities with their relationships, and total counts. The user's memories
     count only if they are about these entities."""
@@ -225,12 +224,7 @@ def _entities(
 
 
 def _memories(
-    request: SearchGraph,
-    graph: Graph,
-    view: View,
-    chosen: Mapping[Node, Reached],
-    now: float,
-    wanted: str | None,
+    request: SearchGraph, graph: Graph, view: View, chosen: Mapping[Node, Reached], now: float, wanted: str | None
 ) -> tuple[RecalledMemory, ...]:
     """Return the memories that name the chosen entities, with the relationship `wanted` if given: nearest first, then
     by importance, recency and standing."""
@@ -299,19 +293,3 @@ def longest(spans: Mapping[Span, str], known: Container[str]) -> dict[Span, str]
             taken.update(range(begin, end))
             chosen[begin, end] = spans[begin, end]
     return dict(sorted(chosen.items()))
-
-
-MAX_STARTS: Final = 20
-SUGGESTIONS: Final = 5
-
-
-def suggest(graph: Graph, name: str) -> tuple[str, ...]:
-    likely = graph.matching(phrases_of(name_words(name)), SUGGESTIONS)
-    return tuple(dict.fromkeys(graph.names[node] for node in likely))[:SUGGESTIONS]
-
-
-def named_in(graph: Graph, text: str) -> list[Node]:
-    spans = spans_of(text)
-    nodes = graph.nodes_with(list(dict.fromkeys(spans.values())))
-    keys = set(longest(spans, {node.key for node in nodes}).values())
-    return [node for node in nodes if node.key in keys][:MAX_STARTS]

@@ -18,13 +18,7 @@ from remembrancer.actors.store.retrieval.graph import Graph
 from remembrancer.actors.store.retrieval.graph_search import connections
 from remembrancer.actors.store.retrieval.question import Question, read_question
 from remembrancer.actors.store.retrieval.view import Ref, View
-from remembrancer.memory.features import (
-    ANSWERING_COSINE,
-    COSINE_FLOOR,
-    NAMES,
-    RULES,
-    Column,
-)
+from remembrancer.memory.features import ANSWERING_COSINE, COSINE_FLOOR, NAMES, RULES, Column
 from remembrancer.memory.ranking import (
     COMPOSITE,
     CONNECTED,
