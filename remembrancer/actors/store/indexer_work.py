@@ -80,8 +80,7 @@ class IndexerPoll:
 
 
 async def compared(root: str, files: Sequence[ListedFile], limit: int, changed: IndexState, within_s: float) -> Files:
-    """The first `limit` of these indexed files; files that differ from the disk get the state `changed`. Raises
-    `DeadlineExceeded` if the disk does not respond in time."""
+    """Files that differ from the disk get the state `changed`. Raises `DeadlineExceeded` if the disk hangs."""
 
     def look() -> tuple[ListedFile, ...]:
         return tuple(

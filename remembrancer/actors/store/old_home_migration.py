@@ -41,14 +41,9 @@ def is_old(paths: RuntimePaths) -> bool:
 
 
 def migrate_old_home(paths: RuntimePaths) -> None:
-    """Create the database of a home that has only old files, which no other process may have open.
-
-    Raises:
-        RecordsUnusable, SchemaTooNew, SchemaTooOld: an old file is damaged, or from a different release. As after every
-            error, the home is unchanged.
-        StorageFull: the disk has no room.
-        FileLocked: another program has a file locked.
-        FileUnusable: the database cannot be written, or the list of shared lanes cannot be read.
+    """Create the database of a home that has only old files, which no other process may have open. After an error, the
+    home is unchanged. Raises `SchemaTooNew`, `SchemaTooOld`, `StorageFull`, `FileLocked`, `RecordsUnusable` if an old
+    file is damaged, and `FileUnusable` if the database cannot be written, or the list of shared lanes cannot be read.
     """
     if not is_old(paths):
         return

@@ -76,8 +76,7 @@ from remembrancer.protocol.writes import (
 )
 
 FORMAT: Final = 7
-"""The format of entries and of the rules for applying them, increased by every release that changes either. Release
-0.2.0 has format 3, in which a text promoted twice was stored twice."""
+"""Increased by every release that changes entries or the rules for applying them. Release 0.2.0 has format 3."""
 MAX_SNAPSHOT_BYTES: Final = 1 << 30
 """There are about three copies of a snapshot in memory, and a seal has at most 2 GiB."""
 STOPS: Final = (JournalChanged, EntryDamaged, SchemaTooNew)
@@ -187,8 +186,7 @@ class SharedLane(Records):
         self._ask_journal = ask
         self._on_others = on_others
         self._is_current = False
-        """False after a failed exchange: the journal may have accepted an entry without answering, and a key may be
-        missing, so the journal is read before anything is appended again."""
+        """False after a failed exchange: the journal is then read first, since it may have accepted an entry."""
         self.erased: set[str] = set()
         """The memories erased by other hosts whose remains have yet to be scrubbed here."""
         self.wrote_last = False
@@ -242,10 +240,7 @@ class SharedLane(Records):
 
     def _body_of(self, operation: Operation, full: StorageFull | None) -> bytes:
         """Return the entry of an operation, without the project's directory, which differs from host to host. A user's
-        memory keeps the id of its project, so that the project can take it back.
-
-        Raises `RemembrancerError` if it is refused here, by this host's own limits or because its memory cannot move.
-        """
+        memory keeps the id of its project, which can take it back. Raises `RemembrancerError` if it is refused here."""
         change = operation.change
         if full is not None and needs_room(change):
             raise full
@@ -311,14 +306,10 @@ class SharedLane(Records):
         return float(self._applied_at)
 
     def catch_up(self) -> None:
-        """Apply the entries that other hosts have appended.
-
-        Raises:
-            JournalAway, JournalRefused: the journal cannot be read now. KeyMissing: the other hosts have a new key that
-            has not reached this host yet. JournalChanged, EntryDamaged, SchemaTooNew: the lane has stopped (see
-            `problem`). Trimmed: unread entries were deleted: this host has to load a snapshot (`take_in`).
-            RemembrancerError: the database cannot be written.
-        """
+        """Apply the entries that other hosts have appended. Raises `JournalAway` or `JournalRefused` if the journal
+        cannot be read now, `KeyMissing` until a new key has reached this host, one of `STOPS` if the lane has stopped
+        (see `problem`), and `Trimmed` if unread entries were deleted, so that this host has to load a snapshot
+        (`take_in`)."""
         self._exchange({})
 
     # Snapshots: a whole lane at a mark, without the data that each host derives on its own.
@@ -418,12 +409,9 @@ class SharedLane(Records):
 
     def _apply_page(self, page: EntryPage, own: Collection[str]) -> dict[str, Outcome]:
         """Apply the entries of a page and store the mark that follows them, in one transaction. Return the outcomes of
-        the operations; applied operations that are not `own` are passed on.
-
-        A damaged entry is skipped: every host finds the same entries damaged, since their author sealed them that way.
-
-        Raises `SchemaTooNew` if a newer release wrote an entry, after those before it were applied.
-        """
+        the operations; applied operations that are not `own` are passed on. A damaged entry is skipped: every host
+        finds it damaged, since its author sealed it that way. Raises `SchemaTooNew` if a newer release wrote an entry,
+        after those before it were applied."""
         mark, newer = self.mark, None
         with self._file.transaction() as connection:
             at = self._applied_at

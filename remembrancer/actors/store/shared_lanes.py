@@ -281,12 +281,10 @@ class SharedLanes:
         return await self._describe(DescribeLanes(), context)
 
     def _import(self, lane: SharedLane, project: ProjectRef, memory: PortableMemory) -> Operation:
-        """Return the operation that imports a memory into a lane, with this host as the author of all earlier changes
-        without a member. A memory that already exists is left unchanged, so the import can be repeated.
-
-        Entries from its session are omitted, since other members may not see them. The user's memories come with their
-        full history; two machines may have the same text, which then becomes one memory, with the history of only one.
-        """
+        """Return the operation that imports a memory, with this host as the author of all changes without a member. It
+        can be repeated, since an existing memory is left unchanged. Entries from a session are omitted, since other
+        members may not see them. The user's memories keep their full history; of two with the same text, only one
+        history remains."""
         is_users = project.id == USER
         history = tuple(
             msgspec.structs.replace(entry, details={"member": lane.member, **entry.details})

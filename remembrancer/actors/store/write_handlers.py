@@ -235,13 +235,10 @@ class MemoryWriter:
         self._files = files
 
     def apply(self, operations: Sequence[Operation]) -> list[Outcome]:
-        """Apply the operations in order, in one durable transaction, and return an outcome for each. A repeated id gets
-        its earlier answer.
-
-        An operation that cannot be applied changes nothing and does not affect the others. Each operation's memory is
-        looked up within the transaction, in the lanes that its project sees. Operations on a shared lane are
-        `Forwarded`. Raises the database's error if it can be neither read nor written.
-        """
+        """Apply the operations in order, in one durable transaction. A repeated id gets its earlier answer; an
+        operation that cannot be applied changes nothing. Each memory is looked up within the transaction, in the lanes
+        that its project sees; operations on a shared lane are `Forwarded`. Raises the database's error if it can be
+        neither read nor written."""
         changed: set[Records] = set()
         with self._files.database.transaction() as connection:
             outcomes = apply_each(connection, operations, partial(self._apply_one, connection, changed))

@@ -240,8 +240,7 @@ _STALE: Final = (
             WHERE s.space = @SPACE AND coalesce(s.ended_at, s.last_active_at) < ?{_NO_TRACE}""",  # noqa: S608 - our names
     ),
 )
-"""The tables to prune, in order (tool calls refer to turns): the key, the `Prune` time before which rows are stale, and
-a query for the keys of stale rows."""
+"""The tables to prune, in order: the key, the `Prune` time before which rows are stale, and a query for their keys."""
 
 
 def prune(execute: Callable[[str, Sequence[object]], sqlite3.Cursor], edit: Prune) -> int:

@@ -226,8 +226,7 @@ WAITING: Final = """NOT EXISTS (SELECT 1 FROM memory_links AS s WHERE s.source =
        WHERE s.target = a.number AND t.target = b.number AND relation = 'derived_from'))
    AND (l.relation = 'contradicts' OR NOT EXISTS (SELECT 1 FROM memory_links AS s
        WHERE s.source IN (a.number, b.number) AND s.relation = 'derived_from'))"""
-"""The pairs that await a decision: no link resolves them, and no summary covers both. A summary's resemblance to
-another memory requires no decision."""
+"""No link resolves the pair, and no summary covers both. A summary that resembles another memory needs no decision."""
 
 
 def find_undecided(records: Reader, request: FindUndecided) -> Undecided:

@@ -132,12 +132,8 @@ def _propose_as_before(writer: Writer, memory: PortableMemory, change: PromoteMe
 
 def memory_to_move(writer: Writer) -> PortableMemory:
     """In the source lane: return the memory. Versions from its time in a session are not copied into a project's lane,
-    which others may read.
-
-    Raises:
-        NotFound: the session cannot see such a memory. InvalidInput: the memory is forgotten, its scope is not narrower
-            than the target, or it came from a project other than the target.
-    """
+    which others may read. Raises `NotFound` if the session cannot see it, `InvalidInput` if it may not be moved to the
+    target."""
     operation, change = writer.operation, _promotion(writer)
     memory = writer.memory(change.memory_id)
     is_taken_back = memory.now.scope == "user" and change.target_scope == "project"
@@ -227,8 +223,7 @@ def end_move(writer: Writer, result: PromotedResult) -> PromotedResult:
 
 
 def delete_handed_over(writer: Writer, memory: PortableMemory) -> ImportedResult:
-    """In the source lane: delete a memory that another lane has stored, unless it was changed since. Only versions from
-    its time in a session stay in the history: the other versions have moved with it."""
+    """In the source lane: delete a memory that another lane has stored, and the history that has moved with it."""
     if is_unchanged(writer, memory):
         writer.space.delete(memory.id)
         writer.space.drop_history(memory.id)

@@ -107,8 +107,7 @@ class EmbeddedTexts:
         return dict(rows)
 
     def save_embeddings(self, model: str, embedded: Sequence[EmbeddedMemory]) -> list[int]:
-        """Store passages and vectors of `model`, and return the numbers of the passages. Memories that are gone,
-        already have vectors of that model, or have changed since they were embedded are skipped."""
+        """Returns the numbers of the new passages. Skips memories that are gone, embedded already, or changed since."""
         kept: list[int] = []
         with self._file.transaction(durable=False) as connection:
             for memory in embedded:

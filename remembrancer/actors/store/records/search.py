@@ -143,8 +143,7 @@ class SqliteSearch(SqliteWords):
         return None if len(rows) > limit else [number for (number,) in rows]
 
     def top(self, filters: Filters, order: Order, limit: int) -> list[int]:
-        """Return the first `limit` memories that pass the filters: the most important, the latest, the most recently
-        valid, the next due, or the last forgotten. Ties go to later events, and then to memories stored later."""
+        """Return the first `limit` memories that pass the filters. Ties go to later events, then to later memories."""
         condition, arguments = condition_of(filters)
         if order == "due":
             condition += " AND m.kind = 'open_end' AND m.done = 0 AND m.forgotten_at IS NULL"

@@ -82,14 +82,8 @@ NO_LIMITS: Final = Limits()
 class Records(Reader, EmbeddedTexts):
     """The records of one space: a project's (with its sessions' memories), the user's, or a shared lane's. `clock`
     returns seconds since the epoch. Methods block and may be called from any thread; the store calls the writing
-    methods from one thread only.
-
-    Raises:
-        RecordsUnusable: the file is damaged.
-        StorageFull: the disk has no room for a write.
-        FileLocked: another program has the file locked.
-        InternalError: any other database error.
-    """
+    methods from one thread only. They raise `RecordsUnusable` (the file is damaged), `StorageFull`, `FileLocked` (by
+    another program), or `InternalError`."""
 
     is_shared = False
 
@@ -214,8 +208,8 @@ def _promoted(operation: Operation, source: SqliteEdits, destination: SqliteEdit
 def apply_each(
     connection: sqlite3.Connection, operations: Sequence[Operation], apply_one: Callable[[Operation], Outcome]
 ) -> list[Outcome]:
-    """Apply operations in order, inside a transaction. If one of them cannot be written at all, which is rare, start
-    over with a savepoint for each (slower, since FTS5 writes its index at each)."""
+    """Apply operations in order. If one cannot be written at all, start over with a savepoint for each, which is
+    slower."""
     try:
         return [apply_one(operation) for operation in operations]
     except OPERATION_ERRORS:
