@@ -217,7 +217,7 @@ def test_a_memory_that_was_erased_is_refused_by_an_import_that_names_it_once(hom
     refused = command("backup", "import", str(home / "lines"), home=home)
     assert refused.returncode == exit_codes.FAILED
     assert "0 memories imported, 0 already there; 1 skipped" in refused.stdout
-    assert refused.stderr == f"{id_of('one')} was erased for good, and is not imported again\n"
+    assert refused.stderr == f"{id_of('one')} was erased for good and cannot be imported again\n"
 
 
 def count(database: Path) -> int:

@@ -203,7 +203,7 @@ class SharedLanes:
                 leave = "remembrancer share leave --user" if project is None else "remembrancer share leave"
                 raise InvalidInput(f"{whose} already shares {shared.name}: run '{leave}' to stop")
             if sharer not in (None, key):
-                move = f"if it was moved here, 'remembrancer admin projects move {sharer} .' first"
+                move = f"if it was moved here, run 'remembrancer admin projects move {sharer} .' first"
                 raise InvalidInput(f"another project ({sharer}) already shares {request.lane}: {move}")
             if request.dry_run:
                 own = files.user_file if project is None else files.open_project(project)

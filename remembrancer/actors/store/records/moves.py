@@ -141,7 +141,7 @@ def memory_to_move(writer: Writer) -> PortableMemory:
     if not is_taken_back:
         check_broader(memory.now.scope, change.target_scope)
         if memory.now.kind == SESSION_RECORD:
-            raise InvalidInput(f"{memory.id} is the record of a session in its project", field="memory_id")
+            raise InvalidInput(f"{memory.id} is the record of a session, and stays in its project", field="memory_id")
     elif memory.source_project not in (None, operation.project.id):
         source = memory.source_project
         came = f"came from the project {source}, and can only be taken back there (in a shell: --project {source})"

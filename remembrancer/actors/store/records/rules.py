@@ -132,7 +132,7 @@ def _store(writer: Writer, change: StoreMemory) -> Result:
     """Store a memory, which may supersede another. If a memory already has its text, the new fields are merged into
     that memory, unless a later memory may have replaced it: then the new memory supersedes it."""
     if writer.space.erased_at(change.memory_id) is not None:
-        raise InvalidInput(f"{change.memory_id} was erased for good, and is not stored again", field="memory_id")
+        raise InvalidInput(f"{change.memory_id} was erased for good and cannot be stored again", field="memory_id")
     replaced = (change.supersedes,) if isinstance(change.supersedes, str) else change.supersedes or ()
     wanted = [LinkRef(SUPERSEDES, memory_id) for memory_id in replaced]
     links = _targets(writer, change.memory_id, wanted, "supersedes", change.scope)
@@ -196,7 +196,7 @@ def _import(writer: Writer, change: ImportMemory) -> Result:
     """Import a memory unchanged. An existing memory only changes if it was forgotten by undoing an import."""
     memory = change.memory
     if writer.space.erased_at(memory.id) is not None:
-        raise InvalidInput(f"{memory.id} was erased for good, and is not imported again", field="id")
+        raise InvalidInput(f"{memory.id} was erased for good and cannot be imported again", field="id")
     present = writer.space.memory(memory.id)
     if present is not None and present.id == memory.id:
         is_undone = present.now.forgotten_reason == IMPORT_UNDONE and memory.forgotten_at is None
@@ -371,7 +371,7 @@ def next_undos(
     for change, undo in of_others:
         if change.operation_id == last.operation_id:
             if change not in undo.changes:
-                done = "was kept beside" if change.change == BOTH_HOLD else "replaced"
+                done = "was kept along with" if change.change == BOTH_HOLD else "replaced"
                 raise InvalidInput(f"it {done} {undo.memory.id}, which {CHANGED_SINCE}: undo that first")
             undos.append(undo)
     return undos if last.operation_id != changes[-1].operation_id else [_undo_of(memory, history), *undos]

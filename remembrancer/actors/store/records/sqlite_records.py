@@ -226,6 +226,6 @@ def apply_alone(connection: sqlite3.Connection, name: str, apply: Callable[[], O
     except OPERATION_ERRORS as error:
         connection.execute("ROLLBACK TO operation")
         logger.error("an operation was refused", extra={"operation": name, "reason": str(error)})
-        outcome = InvalidInput(f"the records refuse this operation: {error}")
+        outcome = InvalidInput(f"this operation cannot be stored: {error}")
     connection.execute("RELEASE operation")  # not after other errors, which end the transaction
     return outcome
