@@ -72,8 +72,8 @@ logger = logging.getLogger(__name__)
 
 
 def jobs_of(project: ProjectRef | None, work: WaitingWork, now: float, lane_time: float | None = None) -> list[Job]:
-    """Return the jobs for a space, the most urgent first. `project` is None for the user's space; for a shared lane its
-    id is the lane's name, and `lane_time` is the lane's time."""
+    """The most urgent first. `project` is None for the user's space, and has the lane's name as its id in a shared
+    lane."""
     wanted: list[Work] = []
     if project is not None and lane_time is None:
         wanted += [SessionEnded(session) for session in work.sessions if session.ended_at is not None]

@@ -83,8 +83,7 @@ def migrate_old_home(paths: RuntimePaths) -> None:
 
 
 def _finish(paths: RuntimePaths, connection: sqlite3.Connection) -> None:
-    """Import the catalogue, and finish pending moves: a moved memory is deleted from its old space if the new space has
-    it. Otherwise it stays until a client retries the operation, or an entry of a shared lane moves it."""
+    """Import the catalogue, and finish moves: a memory is deleted from its old space if the new space has it."""
     spaces = dict(connection.execute("SELECT name, number FROM spaces").fetchall())
     lanes = former_shares(paths)
     connection.executemany("INSERT INTO shares VALUES (?, ?)", lanes.items())

@@ -42,8 +42,7 @@ LINKED_S: Final = 10.0
 """The time after which the link of a pair is surely stored."""
 
 MOST_ASKED: Final = 2
-"""For each later memory, the number of earlier ones about which Review asks, one after the other, if none of them is
-`PROBABLE`, and the others are at least a third (`RIVAL`) as probable as the first."""
+"""The number of earlier memories that Review asks about, one after the other, if none of them is `PROBABLE`."""
 
 
 _Asker = tuple[str, str]

@@ -128,8 +128,7 @@ class SqliteBackground:
         return {number for (number,) in rows}
 
     def edited_among(self, numbers: Sequence[int]) -> dict[int, float]:
-        """Return, by number, the times (seconds since the epoch) at which edits wrote the memories' current texts, even
-        if a text has been restored since. Memories with their original text are omitted."""
+        """Return the times at which edits wrote the memories' current texts. Original texts have none."""
         rows = self._file.read(
             f"""SELECT m.number, max(h.changed_at) FROM memories AS m
                 JOIN history AS h ON h.space = m.space AND h.memory_id = m.id

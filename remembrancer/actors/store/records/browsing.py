@@ -239,8 +239,7 @@ def find_undecided(records: Reader, request: FindUndecided) -> Undecided:
 def pairs_in_review(
     records: Reader, session_id: str, *, alike: bool = False, with_hidden: bool = False
 ) -> Sequence[Pair]:
-    """The pairs shown in Review, most probable contradictions first. `alike` adds pairs that say nearly the same thing;
-    `with_hidden` adds pairs that Review omits (see `FindUndecided`)."""
+    """Most probable first. `alike` adds pairs that say nearly the same thing, `with_hidden` those that Review omits."""
     file, numbers = records.spaces.file, records.spaces.numbers
     return _pairs_at(file, numbers, session_id, alike, with_hidden, file.commits - file.accesses)
 

@@ -175,8 +175,7 @@ def read_related(query: Query, numbers: Sequence[int], session_id: str) -> list[
 def read_portable(
     query: Query, memory_id: str, session_id: str | None, project_id: str | None = None
 ) -> PortableMemory | None:
-    """Return a memory, forgotten or not, with the history and links that the session may see; None if the session may
-    not see the memory. Without a session, returns all of them, including links whose other end is not here yet."""
+    """None if the session may not see the memory. Without a session, returns even links that are still awaited."""
     found = read_memory(query, memory_id)
     if found is None or not is_visible(found.now, session_id):
         return None

@@ -238,8 +238,7 @@ class SqliteSearch(SqliteWords):
         return found
 
     def follow(self, memory_ids: Sequence[str], session_id: str, depth: int, limit: int) -> dict[int, LinkedMemory]:
-        """Return the memories with these ids and those related to them, by number, up to `depth` links away and at most
-        `limit`, nearest first. Returns only memories that the session may see and that are not forgotten."""
+        """Return these memories and related ones that the session may see, up to `depth` links away, nearest first."""
         with self._file.reading() as query:
             known = [memory for each in memory_ids if (memory := read_memory(query, each)) is not None]
             start = [

@@ -45,8 +45,7 @@ ROW_BATCH: Final = 2000
 
 
 def take_in(connection: sqlite3.Connection, old: sqlite3.Connection, name: str) -> int:
-    """Copy a database with one space into a space, created if missing, and return its number. Columns missing from the
-    source get their defaults. Inside a transaction. Raises SQLite's errors."""
+    """Copy a database with one space into a space, and return its number. Missing columns get their defaults."""
     space = make_space(connection, name)
     last = "SELECT coalesce(max(number), 0) FROM"
     offsets = {table: int(connection.execute(f"{last} {table}").fetchone()[0]) for table in _NAMED}

@@ -90,8 +90,7 @@ class SqliteEdits(SpaceConnection):
         )
 
     def scrub(self, memory_id: str, at: float) -> bool:
-        """Delete the remains of an erased memory; True if it was erased here, or anything was left. An existing memory
-        with that id is left alone: the erasure was in another space."""
+        """Delete the remains of an erased memory, unless it exists. True if it was erased here, or had remains."""
         if self.query("SELECT 1 FROM memories WHERE space = @SPACE AND id = ?", (memory_id,)):
             return False
         is_erased = self.erased_at(memory_id) is not None

@@ -39,8 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 class Reader(SqliteSearch, SqliteBackground):
-    """The memories of several spaces of a database that one viewer may see. It provides all reads that cover several
-    spaces at once: everything except full-text search. A number identifies a memory within the database."""
+    """The memories of several spaces that one viewer may see, for all reads except full-text search."""
 
     def __init__(self, spaces: Spaces, users: frozenset[int]) -> None:
         self._file = spaces
@@ -58,8 +57,8 @@ class Reader(SqliteSearch, SqliteBackground):
             return describe_session(query, self._file, session_id)
 
     def portable(self, memory_id: str, session_id: str | None, project_id: str | None = None) -> PortableMemory | None:
-        """Return a complete memory, forgotten or not; None if the session (None: anybody) may not see it. It includes
-        outgoing links whose other end the session may see, and the versions that a session of this project may see."""
+        """None if the session (None: anybody) may not see the memory. Leaves out links and versions that it may not
+        see."""
         with self._file.reading() as query:
             return read_portable(query, memory_id, session_id, project_id)
 

@@ -190,8 +190,7 @@ class Writer:
         return [memory for memory in memories if memory is not None]
 
     def _release(self, memory_id: str, links: Sequence[Link]) -> None:
-        """Reactivate the memories that this one stood for until its text changed, unless another memory stands for
-        them. `links` are its former links. The resulting versions belong to no operation and no session."""
+        """Reactivate the memories that this one stood for, unless another one does. `links` are its former links."""
         behind = []
         for link in links:
             if link.source == memory_id and link.relation == DERIVED:
@@ -207,8 +206,7 @@ class Writer:
                 make_active(self.space, hidden, RELEASED, reason, self.at)
 
     def note_active(self, session_id: str | None = None, start: StartSession | None = None) -> None:
-        """Record that a session (by default the operation's) is active: register it if new, reopen it if ended. The way
-        it ended is kept unless it starts again. Background work and shells have no session."""
+        """Register or reopen a session (by default the operation's). Its ending is kept unless it starts again."""
         session_id = self.operation.session_id if session_id is None else session_id
         if session_id not in ("", SHELL_SESSION):
             self.space.execute(
