@@ -489,7 +489,8 @@ USER = ShareProject(None, LANE)
 
 def contents(host: Host) -> list[str]:
     """All that its user remembers."""
-    found = (records.portable(each, None) for records in host.files.users for each in ids_of(records))
+    users = {host.files.user_file, host.files.user}
+    found = (records.portable(each, None) for records in users for each in ids_of(records))
     return sorted(memory.content for memory in found if memory is not None)
 
 

@@ -72,8 +72,7 @@ logger = logging.getLogger(__name__)
 
 
 def jobs_of(project: ProjectRef | None, work: WaitingWork, now: float, lane_time: float | None = None) -> list[Job]:
-    """The most urgent first. `project` is None for the user's space, and has the lane's name as its id in a shared
-    lane."""
+    """Most urgent first. `project` is None for the user's space; in a shared lane, its id is the lane's name."""
     wanted: list[Work] = []
     if project is not None and lane_time is None:
         wanted += [SessionEnded(session) for session in work.sessions if session.ended_at is not None]

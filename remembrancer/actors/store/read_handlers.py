@@ -249,7 +249,7 @@ class ReadHandlers(Handlers):
         scopes."""
         files = self._files
         await files.wait_for_opening()
-        found = files.users if "user" in scopes and project.sees_user else []
+        found = list(dict.fromkeys((files.user_file, files.user))) if "user" in scopes and project.sees_user else []
         of_user = self._lane_notices(USER) if found else ()
         own = None if PROJECTS.isdisjoint(scopes) else files.open_project(project)
         if own is not None:

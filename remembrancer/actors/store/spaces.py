@@ -273,10 +273,6 @@ class HomeSpaces:
             self.shared[name] = lane
             self._on_open(lane)
 
-    @property
-    def users(self) -> list[Records]:
-        return list(dict.fromkeys((self.user_file, self.user)))
-
     def lanes_of(self, project_id: str) -> Lanes:
         """The lanes that a project's sessions write to: only the user's if the project is not open."""
         own, user_file, users_lane = self._open.get(project_id), self.user_file, self.shared.get(USER)

@@ -68,7 +68,6 @@ DOUBTS: Final = """(WITH RECURSIVE doubts(other, strength) AS (
 """The memories that possibly replace `m`, or those that in turn replaced them; or that `m` possibly replaces."""
 APART: Final = "memories AS a INDEXED BY memories_apart"
 """The memories that are forgotten, no longer valid, or a session's own, read through a small index."""
-NO_SPACE: Final = 0
 
 
 class Spaces:
@@ -82,7 +81,8 @@ class Spaces:
 
     def for_each(self, statement: str) -> str:
         """Repeat a statement with numbered arguments for each space: full-text tables are queried one at a time."""
-        return " UNION ALL ".join(statement.replace("@SPACE", str(number)) for number in self.numbers or (NO_SPACE,))
+        numbers = self.numbers or (0,)  # which no space has
+        return " UNION ALL ".join(statement.replace("@SPACE", str(number)) for number in numbers)
 
     def read(self, query: str, arguments: Arguments = ()) -> list[Any]:
         return self.file.read(query.replace(*self._spaces), arguments)
