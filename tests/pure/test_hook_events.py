@@ -206,6 +206,7 @@ async def test_what_a_hook_has_printed_counts_as_shown_once_it_is_recorded(hooks
         ("s", ["memory:01"], "", False),
         *(("s", ["memory:02"], "", is_all) for is_all in (True, False, False)),
     ]
+    assert hooks.texts[2:] == ["1 memory given with UserPromptSubmit"] * 3
 
 
 async def test_a_broken_file_is_deleted_and_the_rest_goes_on(hooks: Intake, caplog: pytest.LogCaptureFixture) -> None:
