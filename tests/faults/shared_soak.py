@@ -92,14 +92,8 @@ ANSWER_S: Final = 5.0
 HANGS_S: Final = 10 * PATIENCE_S
 """An operation that is not answered by then hangs: as long as everything breaks, one may wait for minutes."""
 AGAIN_S: Final = 0.1
-BATCH: Final = 12
 EXPORTED: Final = 12
 """Memories of the export that every session takes in, one by one."""
-EXPORTED_AT: Final = 1.7e9
-UNDONE: Final = 0.3
-"""The share of what consolidators have done in the project's lane that is undone at once."""
-CONTENDED: Final = 0.15
-"""The share of changes that are about one of a few memories, which all hosts change all the time."""
 LOOPBACK: Final = "127.0.0.1"
 
 T = TypeVar("T")
@@ -233,7 +227,7 @@ class Consolidator:
             if isinstance(result, Maintained) and job.lane_time is not None:
                 for run_id in result.run_ids:
                     soak.worked[f"host {host.number}"] += 1
-                    if dice.random() < UNDONE:
+                    if dice.random() < 0.3:  # it is undone at once
                         undo = UndoRun(run_id, "project", if_there=True)
                         await store.ask(Submit(Operation(f"undo-{run_id}", host.project, "", host.time(), undo)))
             return result
@@ -267,7 +261,7 @@ def plan(seed: int, host: int, session: int, count: int, sessions: int, *, users
     stored, runs = 0, 0
 
     def some() -> str:
-        if dice.random() < CONTENDED:
+        if dice.random() < 0.15:  # one of a few that all hosts change all the time
             return memory_id(dice.randrange(HOSTS), 0, 0)
         at = (host, session) if dice.random() < 0.4 else (dice.randrange(HOSTS), dice.randrange(sessions))
         return memory_id(*at, dice.randrange(max(1, stored)))
@@ -364,7 +358,7 @@ def exported(number: int, session: str) -> PortableMemory:
         for content in contents[: 1 + number % 3]
     ]
     history = tuple(
-        HistoryEntry(at, "stored", EXPORTED_AT + at, "session:exported", f"exported-{number}-{at}", record)
+        HistoryEntry(at, "stored", 1.7e9 + at, "session:exported", f"exported-{number}-{at}", record)
         for at, record in enumerate(records, start=1)
     )
     return PortableMemory(
@@ -403,7 +397,7 @@ class Session:
     async def work(self, pause_s: float) -> None:
         waiting = list(enumerate(self._deeds))
         while waiting:
-            count = self._dice.randint(2, BATCH) if self._dice.random() < 0.1 else 1
+            count = self._dice.randint(2, 12) if self._dice.random() < 0.1 else 1
             some, waiting = waiting[:count], waiting[count:]
             operations = [
                 Operation(f"op-{self._id}-{number}", self._host.project, self._id, self._host.time(), deed)

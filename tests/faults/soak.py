@@ -43,8 +43,6 @@ from tests.patience import until
 from tests.runtime import Runtime
 
 ROLES: Final = ("store", "gateway", "embedder", "consolidator", "indexer", "launcher", "bridge")
-LONGEST_PAUSE_S: Final = 0.3
-"""Between two calls of a session: a memory that grows by tens of thousands would measure something else."""
 SETTLE_S: Final = 180.0
 MOST_KILLS, KILLS_S = 9, 60.0
 """The most kills of one role within that time: more would end its quick restarts."""
@@ -162,7 +160,7 @@ class Session:
         deeds = [deed for deed, share in DEEDS.items() for _ in range(share)]
         while not is_over():
             await self._dice.choice(deeds)(self)
-            await asyncio.sleep(self._dice.uniform(0, LONGEST_PAUSE_S))
+            await asyncio.sleep(self._dice.uniform(0, 0.3))  # tens of thousands would measure something else
 
     async def _call(self, tool: str, **arguments: Any) -> Json | None:
         """The answer of a tool; None where the outcome is unknown."""

@@ -43,7 +43,6 @@ WITHOUT_EMBEDDER: Final = frozenset({"embedding_failed", "embedding_starting", "
 SETTINGS: Final = {"embedders": "0", "consolidator": "0", "toolsets": "memory,files"}
 EXAMINED: Final = ("configuration", "home", "files", "processes", "records")
 """The doctor's checks that look at the home; those of the installation and of the model take seconds each."""
-FULL_DISK_BYTES: Final = 1024 * 1024
 PUT: Final = ("directory", "file", "pipe", "device", "garbage")
 """What is put in the place of something else."""
 
@@ -262,7 +261,7 @@ async def test_damage_to_one_file_stops_no_other_project(scene: Scene, damage: D
 async def test_a_start_on_a_disk_without_a_byte_fails_with_a_sentence(scene: Scene) -> None:
     home = scene.directory / "full"
     home.mkdir(mode=0o700)
-    await anyio.run_process(["mount", "-t", "tmpfs", "-o", f"size={FULL_DISK_BYTES},mode=0700", "tmpfs", str(home)])
+    await anyio.run_process(["mount", "-t", "tmpfs", "-o", "size=1M,mode=0700", "tmpfs", str(home)])
     try:
         with suppress(OSError), (home / "filler").open("wb", buffering=0) as filler:
             while filler.write(bytes(4096)):

@@ -15,8 +15,6 @@ from tests.forked import start_command
 from tests.patience import PATIENCE_S, wait_until
 from tests.runtime import status_of
 
-ORDINARY = ("gateway", "store", "embedder-1")
-
 
 def is_dead(pid: int) -> bool:
     """True if that process runs no more: a zombie is dead, though process 1 may never collect it."""
@@ -57,7 +55,7 @@ class RunningRuntime:
 
     def until_ready(self, *names: str) -> dict[str, ProcessStatus]:
         """Wait until the named processes (default: those that an ordinary start has) are ready."""
-        return {name: self.until_state(name, "ready") for name in names or ORDINARY}
+        return {name: self.until_state(name, "ready") for name in names or ("gateway", "store", "embedder-1")}
 
 
 @contextmanager

@@ -26,7 +26,6 @@ from tests.processes.browser_visit import Page, Visit
 from tests.processes.http_door import Door, http_door
 from tests.runtime import Runtime, command, done
 
-MOST_ASSETS_BYTES = 350_000
 Come = Callable[..., Visit]
 get, post = partial(httpx.get, timeout=PATIENCE_S), partial(httpx.post, timeout=PATIENCE_S)
 
@@ -394,7 +393,7 @@ def test_a_page_loads_its_assets_from_here_alone_and_they_are_what_was_published
         answer = get(f"{visit.origin}{address}")
         assert "immutable" in answer.headers["cache-control"]
         sizes[address] = len(answer.content)
-    assert sum(sizes.values()) <= MOST_ASSETS_BYTES
+    assert sum(sizes.values()) <= 350_000
     vendored = tomllib.loads((HERE / "assets" / "VENDORED.toml").read_text())
     for name, known in vendored.items():
         assert hashlib.sha256((HERE / "assets" / name).read_bytes()).hexdigest() == known["sha256"], name

@@ -23,8 +23,6 @@ if sys.orig_argv[-2:] == ["remembrancer.actors", "store"]:
 """
 """Run by every Python process that finds it on its path: while a file is there no embedder comes, and a store takes
 each word of sessions for that of somebody who comes back, as after the hours of a real break."""
-LIMIT_BYTES = 120_000_000
-"""What gateway and store may keep of the memory while nobody is there."""
 
 
 def proportional_bytes(pid: int) -> int:
@@ -47,7 +45,7 @@ async def test_after_a_break_words_answer_at_once(home: Path, tmp_path: Path, mo
     await until(runtime.status, lambda said: not said["warnings"])
     (home / "hold").touch()
     used = {role: proportional_bytes(pid) for role, pid in before.items()}
-    assert sum(used.values()) < LIMIT_BYTES, used
+    assert sum(used.values()) < 120_000_000, used
     async with Session(home) as client:
         context = await client.call("get_memory_context", task_description="mend the lantern")
         found = await client.call("recall_memories", query="who mends the lantern?")
