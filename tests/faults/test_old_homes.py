@@ -243,16 +243,6 @@ def test_an_old_file_of_before_the_first_release_is_named_until_it_is_moved_away
     assert list(new_portraits(paths)) == [project.parent.name]
 
 
-def test_a_hundred_projects_are_brought_forward(tmp_path: Path) -> None:
-    paths = old_home(tmp_path / "home", "0.2.0.tar.gz")
-    ((_, project),) = [item for item in old_files(paths).items() if item[0].startswith("p_")]
-    for number in range(100):
-        shutil.copytree(project.parent, paths.projects / f"p_{number:012x}")
-    migrate_old_home(paths)
-    counted = rows_of(paths.database, "SELECT count(*) FROM memories GROUP BY space HAVING space > 1")
-    assert counted == rows_of(project, "SELECT count(*) FROM memories") * 101
-
-
 def bring_forward_late(paths: RuntimePaths) -> None:
     while not paths.home.with_name("go on").exists():
         time.sleep(0.05)

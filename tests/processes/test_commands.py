@@ -43,7 +43,7 @@ def test_a_configuration_with_which_nothing_starts_is_part_of_the_status(home: P
 def test_a_runtime_is_seen_scaled_and_stopped_from_the_command_line(home: Path) -> None:
     with runtime(home) as running:
         running.until_ready()
-        well = wait_until(lambda: "All is well." in (told := command("status", home=home).stdout) and told)
+        well = wait_until(lambda: told if "All is well." in (told := command("status", home=home).stdout) else "")
         assert "of release" not in well, "no file waits for an upgrade"
         assert len(re.findall(r"\bready\b.* [1-9]\d* MiB", well)) == 4
         assert patiently("admin", "scale", "embedder=2", home=home).returncode == exit_codes.OK
