@@ -63,11 +63,9 @@ class VisitorAccess:
         return grant
 
     def holds(self, grant: Grant | None) -> bool:
-        """True if a visitor who had these rights still has them."""
         return self._no_token if grant is None else self._tokens.holds(grant, time.time())
 
     def csrf(self, request: Request) -> str:
-        """The token that this visitor's forms must include."""
         token = request.cookies.get(self._cookie, "")
         return hmac.new(self._key if not token else token.encode(), b"form", hashlib.sha256).hexdigest()
 

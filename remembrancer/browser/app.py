@@ -63,8 +63,8 @@ class Browser:
         templates = environment()
         self._shared = Shared(service, tools, templates, self._access, next_write, shown)
         digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(ASSETS.iterdir()))).hexdigest()[:12]
-        templates.globals |= {"prefix": PREFIX, "name_of": name_of, "names_of": names_of, "directory_of": directory_of}
-        templates.globals["assets"] = f"{PREFIX}/assets/{digest}"
+        templates.globals |= {"prefix": PREFIX, "assets": f"{PREFIX}/assets/{digest}"}
+        templates.globals |= {"name_of": name_of, "names_of": names_of, "directory_of": directory_of}
         routes = [
             Mount("/assets/{digest}", Assets(directory=ASSETS)),
             Route("/enter", self._enter, methods=["GET", "POST"]),

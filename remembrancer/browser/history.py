@@ -62,7 +62,7 @@ async def live(view: View) -> Response:
 
 
 async def waiting(view: View) -> Response:
-    """The number of proposals and pairs on the *Review* page, for the menu."""
+    """The number of items on the *Review* page, for the menu."""
     found = await view.ask(FindUndecided(view.project, view.session))
     number = len(found.proposals) + len(found.pairs) + found.more
     return HTMLResponse(f'<span id="waiting">{number}</span>' if number else "")
@@ -79,8 +79,7 @@ async def review(view: View) -> Response:
 
 
 class Line(NamedTuple):
-    """A memory's last change, the names of all its changes, the change that undoes the last one (or ""), and the label
-    of the undo button."""
+    """A memory's last change, the names of all its changes, and the undo of the last one, with its button's label."""
 
     change: MemoryChanged
     did: str
@@ -142,7 +141,7 @@ def _start(day: date) -> float:
 
 
 async def _done_on(view: View, day: date) -> tuple[ActivityRead, Sequence[Any], date | None]:
-    """The changes of a day, the memories shown on it, and the previous day with changes."""
+    """The changes of a day, its log of shown memories, and the previous day with changes."""
     begins, ends = _start(day), _start(day + timedelta(1))
     days = dates_in_utc(begins, ends)
     activity = await view.ask(
@@ -234,8 +233,7 @@ async def undo_run(view: View) -> Response:
 
 
 async def sessions(view: View) -> Response:
-    """The assistants' sessions in this project, each with the last memory that it stored or changed and that is not
-    forgotten."""
+    """The assistants' sessions, each with the last memory that it stored or changed and that is not forgotten."""
     before = view.query("before")
     request = ListSessions(view.project, view.session, float_of(before) if before else None, PAGE)
     listed = await view.ask(request)

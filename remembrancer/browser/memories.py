@@ -46,7 +46,6 @@ FORMATTERS: Final[Mapping[str, Callable[[Any], str]]] = {
 }
 """The fields whose values before and after a change are shown, and the functions that format them."""
 DAYS: Final = ("due", "occurred_at")
-"""The fields of a memory that contain a day."""
 MOST_PAST: Final = 100_000
 LAST_MOMENT_S: Final = 1e-3
 """A search up to a day ends this long before the next day."""
@@ -172,7 +171,6 @@ def versions_of(history: Sequence[HistoryEntry]) -> Iterator[Version]:
 
 
 def _changed(field: str, before: RecordedFields, after: RecordedFields) -> str:
-    """A changed field, with its values if they are short."""
     name = field.replace("_", " ")
     if field not in FORMATTERS:
         return name

@@ -98,7 +98,6 @@ def passages(text: str) -> Iterator[tuple[str, bool]]:
 
 
 async def save_note(view: View) -> Response:
-    """Save an edited note, if the file has not changed since it was loaded."""
     path, text = view.field("path"), view.raw_field("text")
     digest = view.field("digest")
     if hashlib.sha256(text.encode()).hexdigest() == digest:

@@ -137,7 +137,6 @@ class View:
 
     @property
     def path(self) -> str:
-        """The address of this page within the project."""
         return self.request.url.path.removeprefix(f"{PREFIX}/p/{self.project.id}")
 
     @property

@@ -69,8 +69,8 @@ class ReadActivity(SessionRequest[ActivityRead], frozen=True):
     """Show a memory's summary, if it has one, instead of its text."""
     with_undo: bool = False
     days: tuple[float, ...] = ()
-    """The first day (in UTC) whose events are also read, and the day after the last. Events with a time of day are read
-    from `after` up to but not including `before`."""
+    """Also read events with only a day (in UTC), from the first of these up to but not including the second, and events
+    with a time, from `after` up to but not including `before`."""
 
 
 class ListSessions(SessionRequest[tuple[ListedSession, ...]], frozen=True):

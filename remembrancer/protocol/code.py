@@ -1,7 +1,4 @@
-"""Messages about code.
-
-A tree of code belongs to the project for which it was indexed, and only that project can see it.
-"""
+"""Messages about code. Only the project for which a tree was indexed can see it."""
 
 from typing import Literal
 

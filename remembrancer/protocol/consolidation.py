@@ -1,9 +1,6 @@
-"""Messages between the store and the consolidator: jobs, and the material for them.
-
-The consolidator asks for a job and waits until the store has one. A query over the records finds due jobs (ended
-sessions, the time of the last maintenance), so a job outlives a consolidator that dies. Its decisions come back as
-operations.
-"""
+"""Messages between the store and the consolidator, which asks for a job and waits until the store has one. A query over
+the records finds due jobs (ended sessions, the time of the last maintenance), so a job outlives a consolidator that
+dies. Its decisions come back as operations."""
 
 from typing import Final, Literal, NamedTuple
 

@@ -137,8 +137,7 @@ class FileUnusable(RemembrancerError):
 
 
 class FileLocked(RemembrancerError, retry_possible=True):
-    """Another program has locked a database. Nothing was changed; a write waits in the queue until the lock is
-    released."""
+    """Another program has locked a database. Nothing was changed; a write waits in the queue for the lock."""
 
 
 UNREADABLE: Final = (SchemaTooNew.code, SchemaTooOld.code, RecordsUnusable.code)
@@ -162,7 +161,7 @@ class ModelUnusable(RemembrancerError):
 
 
 class FrameRejected(RemembrancerError):
-    """A frame cannot be decoded. It is counted, logged and dropped; the sender gets no answer."""
+    """A frame cannot be decoded. It is logged and dropped; the sender gets no answer."""
 
 
 class VersionMismatch(RemembrancerError, code="protocol_version"):
@@ -220,8 +219,7 @@ class EntryDamaged(RemembrancerError):
 
 
 class KeyMissing(RemembrancerError):
-    """An entry or a snapshot is encrypted with a key that this host does not have: it has to wait for the key, or needs
-    a new invitation."""
+    """An entry or a snapshot is encrypted with a key that this host must wait for, or get with a new invitation."""
 
 
 class InternalError(RemembrancerError, retry_possible=True):

@@ -1,7 +1,5 @@
-"""Messages about a project's own files: between the indexer and the store, and the requests of clients.
-
-The files are the source of truth: the indexer keeps indexes of them, which the store reads and which can be rebuilt.
-"""
+"""Messages about a project's own files. The indexer keeps indexes of them, which the store reads and which can be
+rebuilt."""
 
 from typing import Literal
 

@@ -1,8 +1,5 @@
-"""Runs: changes by the consolidator that are applied all together or not at all, and undone together.
-
-A run consists of edits in one space. An edit is skipped, and reported as skipped, if its memory has changed since the
-consolidator read it.
-"""
+"""Runs: edits by the consolidator in one space that are applied and undone together. An edit is skipped, and reported,
+if its memory has changed since the consolidator read it."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class LeaveLane(Request[tuple[str, int]], frozen=True):
 
 
 class LaneState(msgspec.Struct, frozen=True):
-    """A lane on this host. `position` is the last applied one; `project` is the path of the project that shares the
+    """A lane on this host, applied up to `position`. `project` is the path of the project that shares the
     lane ("": the user shares it). `problem` says why nothing is exchanged; `code` is the error's code."""
 
     lane: str

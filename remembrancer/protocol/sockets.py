@@ -1,8 +1,7 @@
 """ZeroMQ sockets with the envelope format: a `Dealer` asks one peer, a `Router` serves many.
 
-Both are asynchronous context managers with bounded queues and `linger` set. A frame that cannot be decoded is counted,
-logged and dropped; a peer with a different protocol version gets a refusal. Both use Unix sockets on this host, unless
-keys are given: then they use TCP under CURVE (RFC 26), and a peer without an accepted key is ignored.
+A frame that cannot be decoded is logged and dropped; a peer with a different protocol version gets a refusal. Both use
+Unix sockets, unless keys are given: then they use TCP under CURVE (RFC 26), and ignore a peer without an accepted key.
 """
 
 import abc
@@ -166,14 +165,9 @@ class _Endpoint(abc.ABC, Generic[In]):
         self._socket = None
 
     async def exchange(self, question: Request[T], *, timeout_s: float | None, to: bytes = b"") -> Reply[T | Failure]:
-        """The answer to a request, or the refusal.
-
-        Raises:
-            PeerUnavailable: nothing was sent.
-            PeerLost: the connection broke before the answer came; the peer may have done the work.
-            DeadlineExceeded: no answer within `timeout_s`; the peer may have done the work.
-            VersionMismatch, InternalError: the peer speaks a different version, or its answer has the wrong type.
-        """
+        """The answer to a request, or the refusal. Raises `PeerUnavailable` if nothing was sent, `VersionMismatch`, and
+        `InternalError` for an answer of the wrong type. The peer may have done the work if this raises `PeerLost` or
+        `DeadlineExceeded`."""
         envelope = self._speaker.envelope(timeout_s=timeout_s)
         future: asyncio.Future[Reply[T | Failure]] = asyncio.get_running_loop().create_future()
         self._pending[envelope.message_id] = _OpenRequest(type(question), future, to)
@@ -278,10 +272,10 @@ class Dealer(_Endpoint[In]):
         speaker: Speaker,
         decoder: msgspec.msgpack.Decoder[In],
         *,
-        on_message: Callable[[In], None] | None = None,
-        on_connection: Callable[[bool], None] | None = None,
+        on_message: Callable[[In], None] = lambda body: None,
+        on_connection: Callable[[bool], None] = lambda is_up: None,
         keys: CurveKeys | None = None,
-        on_refused: Callable[[bool | str], None] | None = None,
+        on_refused: Callable[[bool | str], None] = lambda why: None,
     ) -> None:
         super().__init__(endpoint, speaker, decoder, keys)
         self._on_message = on_message
@@ -338,28 +332,24 @@ class Dealer(_Endpoint[In]):
         return unless_refused((await self.exchange(question, timeout_s=timeout_s)).body)
 
     def _hear(self, sender: bytes, key: str, envelope: Envelope, body: In) -> None:
-        if self._on_message is not None:
-            self.heard = envelope
-            self._on_message(body)
+        self.heard = envelope
+        self._on_message(body)
 
     def _hear_stranger(self, sender: bytes, key: str, error: VersionMismatch) -> None:
         self._fail_pending(VersionMismatch, error.message)  # it cannot read our requests either
-        if self._on_refused is not None:
-            self._on_refused(error.message)
+        self._on_refused(error.message)
 
     def _take_event(self, frames: list[bytes]) -> None:
         event = parse_monitor_message(frames)["event"]
         if event & _HANDSHAKE_FAILED:
-            if self._on_refused is not None:
-                self._on_refused(event == zmq.EVENT_HANDSHAKE_FAILED_AUTH)
+            self._on_refused(event == zmq.EVENT_HANDSHAKE_FAILED_AUTH)
             return
         if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
             self._up.set()
         else:
             self._up.clear()
             self._fail_pending(PeerLost, "the connection was lost")
-        if self._on_connection is not None:
-            self._on_connection(self._up.is_set())
+        self._on_connection(self._up.is_set())
 
 
 def unless_refused(answer: T | Failure) -> T:

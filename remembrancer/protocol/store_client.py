@@ -120,8 +120,8 @@ class StoreClient(Dealer[OthersWrote]):
         endpoint: str,
         speaker: Speaker,
         *,
-        on_connection: Callable[[bool], None] | None = None,
-        on_message: Callable[[OthersWrote], None] | None = None,
+        on_connection: Callable[[bool], None] = lambda is_up: None,
+        on_message: Callable[[OthersWrote], None] = lambda body: None,
     ) -> None:
         decoder = msgspec.msgpack.Decoder(OthersWrote)
         super().__init__(endpoint, speaker, decoder, on_connection=on_connection, on_message=on_message)
@@ -132,12 +132,7 @@ class StoreClient(Dealer[OthersWrote]):
         return (await self.fetch(question, timeout_s)).body
 
     async def fetch(self, question: Request[T], timeout_s: float) -> Reply[T]:
-        """Ask once, and record whether the store answers.
-
-        Raises:
-            PeerUnavailable, PeerLost, DeadlineExceeded, MemoryUnavailable: see `AWAY`.
-            RemembrancerError: the store refuses the request, with its reason.
-        """
+        """Ask once, and record whether the store answers. Raises the errors in `AWAY`, and the store's refusal."""
         asked_at = time.monotonic()
         try:
             reply = await self.exchange(question, timeout_s=timeout_s)
@@ -188,12 +183,8 @@ class StoreClient(Dealer[OthersWrote]):
         on_wait: Callable[[], None] | None = None,
     ) -> T:
         """The answer to a request, which must be safe to repeat: it is repeated while the store is unavailable, for at
-        most `away_s`. One attempt may take `answer_s`. `on_wait` is called repeatedly while there is no connection.
-
-        Raises:
-            StoreAway: the store was unavailable for all that time.
-            RemembrancerError: the store refuses the request, or `on_wait` has given up.
-        """
+        most `away_s`; then this raises `StoreAway`. One attempt may take `answer_s`. `on_wait` is called repeatedly
+        while there is no connection, and may raise an error to give up."""
         give_up_at = time.monotonic() + away_s
         while True:
             wait_s = max(RETRY_S, give_up_at - time.monotonic()) if on_wait is None else RETRY_S

@@ -72,8 +72,7 @@ def memory_storage() -> str:
 
 
 def end_with_parent() -> None:
-    """Have the kernel kill this process when its parent ends. Only on Linux: elsewhere, callers notice the end of their
-    input."""
+    """Have the kernel kill this process when its parent ends. Elsewhere, the end of its input has to suffice."""
     if sys.platform == "linux" and not IS_PORTABLE:
         import ctypes
         import signal

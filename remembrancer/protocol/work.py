@@ -1,9 +1,6 @@
-"""The work between the store and its workers: credit, leases, vectors.
-
-A worker announces its state and its credit: the number of texts that it will take. The store hands out texts while
-there is credit; each answer returns its credit. Queries need no credit and go first. Vectors travel as little-endian
-float32 bytes, row after row.
-"""
+"""Messages between the store and its workers. A worker announces its credit: the number of texts that it will take. The
+store hands out texts while there is credit; each answer returns its credit. Queries need no credit and go first.
+Vectors travel as little-endian float32 bytes, row after row."""
 
 from typing import Final, Literal
 

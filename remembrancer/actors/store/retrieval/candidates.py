@@ -44,7 +44,6 @@ class Rows(Candidates):
 
     refs: NDArray[np.int64]
     facts: NDArray[np.object_]
-    """`RankingFacts`."""
     words: NDArray[np.bool_]
     """The question's units that each candidate contains, one column per unit."""
     vectors: Vectors
@@ -62,8 +61,7 @@ class Rows(Candidates):
 
 
 class Side(NamedTuple):
-    """Memories of a space that have their own candidates: all, only the session's `own`, or all others. `hits` are the
-    results of the search by words."""
+    """Memories of a space that have their own candidates: all, only the session's `own`, or all others."""
 
     source: Source
     filters: Filters
@@ -84,7 +82,6 @@ class Search(NamedTuple):
 
     @property
     def weights(self) -> Column:
-        """The weight of each unit, by its rarity."""
         return np.array(rarity([len(each) for each in self.postings], sum(self.sizes.values())))
 
 

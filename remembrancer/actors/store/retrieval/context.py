@@ -1,9 +1,6 @@
-"""The memories that a session should know for its task: all valid ones if they fit, or else the most important.
-
-Memories that apply to every task (conventions, decisions, preferences) are always included; others are selected by a
-search for the task. A context leaves out expired and replaced memories, and memories that were merged or summarised
-into another that the session may see; closed open ends are only named.
-"""
+"""The memories that a session should know for its task: all valid ones if they fit, or else those that apply to every
+task (conventions, decisions, preferences) and those that a search for the task finds. Memories that were merged or
+summarised into another that the session may see are left out; closed open ends are only named."""
 
 from __future__ import annotations
 
@@ -63,10 +60,6 @@ class Gathering:
     now: float
 
     @property
-    def files(self) -> OpenFiles:
-        return OpenFiles(self.request.files)
-
-    @property
     def _longest(self) -> float:
         return longest_within(self.request.part_tokens)
 
@@ -119,8 +112,7 @@ class Gathering:
     def _first(
         self, order: Order, kinds: tuple[Kind, ...] = (), *, or_none: bool = False
     ) -> tuple[list[RecalledMemory], bool]:
-        """Return the first matching memories, and True if these are all. With `or_none`, return none if there are too
-        many."""
+        """Return the first matching memories (with `or_none`, all or none), and True if these are all."""
         filters = Filters(self.request.session_id, kinds=kinds)
         room = self.request.tokens * CHARACTERS_A_TOKEN  # more than this is not read
         found: list[RecalledMemory] = []
@@ -137,15 +129,14 @@ class Gathering:
         return self._once(found), len(refs) <= MAX_CONSIDERED
 
     def _from_files(self) -> list[RecalledMemory]:
-        """Return the project's memories whose source is one of the open files."""
-        files, filters = self.files, Filters(self.request.session_id, ("project",))
+        files, filters = OpenFiles(self.request.files), Filters(self.request.session_id, ("project",))
         refs = self.view.reader.from_files(files.names(), filters, MAX_SEARCH_RESULTS)
         found = [self._shown(each) for each in self.view.load(refs, filters).values()]
         return self._once(each for each in found if self._is_wanted(each) and files.is_source(each.source.file))
 
     async def _found(self) -> list[RecalledMemory]:
         """Search for the task and the open files. Returns the best first."""
-        words = self.files.query(self.request.task)
+        words = OpenFiles(self.request.files).query(self.request.task)
         if not words:
             return []
         request = Recall(

@@ -53,8 +53,7 @@ class Ranking(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A memory in an answer. `vector` is the mean of its passages, of unit length. See `RecalledMemory` for `found_in`
-    and `stands_for`."""
+    """`vector` is the mean of the memory's passages, of unit length. The other fields are as in `RecalledMemory`."""
 
     ref: Ref
     record: MemoryRecord
@@ -68,8 +67,7 @@ class Entry:
 
 
 def show(search: Search, ranking: Ranking) -> Recalled:
-    """If the question names a time, memories are not ranked behind their replacements, which may not have been valid
-    then."""
+    """If the question names a time, memories are not moved behind their replacements, which may be later."""
     question, request = search.question, search.question.request
     ranked, limit, of_a_time = ranking.scored[: ranking.answering], request.limit, bool(question.windows)
     loaded: list[Entry] = []

@@ -77,7 +77,6 @@ def _counted(*edges: str) -> str:
 
 
 def _around() -> str:
-    """Build the statement of `neighbourhood`."""
     links = [f"memory_links WHERE {end} = m.number AND relation NOT IN {ALIKE}" for end in ("source", "target")]
     ends = "memory_entities WHERE entity = e.number", "memory_entities WHERE subject = e.number"
     seen = IS_SEEN.replace("?", ":session")
@@ -155,7 +154,7 @@ class Graph:
                 ORDER BY e.key, e.name != ?, e.number""",
             (json_list(keys), self._session_id, spelled),
         )
-        return self._meet(rows)
+        return self._add_rows(rows)
 
     def matching(self, phrases: Sequence[Phrase], limit: int) -> list[Node]:
         """Return the best `limit` nodes of each space whose names have any of the phrases."""
@@ -170,10 +169,9 @@ class Graph:
                     ORDER BY {names}.rank, e.number LIMIT ?""",  # noqa: S608 - fixed clauses
                 (match, self._session_id, limit),
             )
-        return self._meet(rows)
+        return self._add_rows(rows)
 
-    def _meet(self, rows: Iterable[Any]) -> list[Node]:
-        """Record the nodes of these entities."""
+    def _add_rows(self, rows: Iterable[Any]) -> list[Node]:
         found: dict[Node, None] = {}
         for number, name, key, kind in rows:
             node = self._nodes.get(number)
@@ -184,11 +182,11 @@ class Graph:
             found[node] = None
         return list(found)
 
-    def _meet_numbers(self, numbers: Iterable[int]) -> None:
-        """Record the nodes of these entities, which a visible memory must name."""
+    def _add_entities(self, numbers: Iterable[int]) -> None:
+        """The session must be allowed to see a memory that names these entities."""
         if new := set(numbers) - self._nodes.keys():
             in_order = "ORDER BY e.space, e.key, e.number"
-            self._meet(self._read(f"{_ENTITIES} WHERE e.number IN {AMONG} {in_order}", (json_list(new),)))
+            self._add_rows(self._read(f"{_ENTITIES} WHERE e.number IN {AMONG} {in_order}", (json_list(new),)))
 
     def _numbers_of(self, nodes: Collection[Node]) -> list[int]:
         if missing := {node.key for node in nodes} - self._looked_up:
@@ -223,7 +221,7 @@ class Graph:
             cut = cut or len(rows) > MAX_EDGES
             for row in rows[:MAX_EDGES]:  # the same edge may be seen from both ends
                 live[row[:3]] = max(row[3], live.get(row[:3], 0))
-        self._meet_numbers(end for subject, _, target in live for end in (subject, target))
+        self._add_entities(end for subject, _, target in live for end in (subject, target))
         edges: Counter[Edge] = Counter()
         for (subject, spelling, target), count in live.items():
             edges[self._edge(subject, spelling, target)] += count
@@ -312,7 +310,7 @@ class Graph:
             f"SELECT DISTINCT memory, entity FROM memory_entities WHERE memory IN {AMONG}",  # noqa: S608 - fixed
             (json_list(memory for memory in memories if is_memory(memory)),),
         )
-        self._meet_numbers(entity for _, entity in links)
+        self._add_entities(entity for _, entity in links)
         named: defaultdict[int, set[Node]] = defaultdict(set)
         for memory, entity in links:
             node = self._nodes.get(entity)  # an entity may be erased between the two reads
@@ -322,11 +320,9 @@ class Graph:
 
     def neighbourhood(self, nodes: Mapping[int | str, int]) -> Around[int | str]:
         """Return the degrees of memories (by number) and entities (by key), and the neighbours of those within their
-        limit. Hidden edges count, but hidden and forgotten neighbours are left out.
-
-        A memory is adjacent to the entities that it names and to linked memories (but see `ALIKE`); an entity also to
-        the entities that a memory relates it to. Each kind of edge is counted up to the largest limit, plus one.
-        """
+        limit. A memory is adjacent to the entities that it names and to linked memories (but see `ALIKE`); an entity
+        also to the entities that a memory relates it to. Hidden and forgotten neighbours are left out, but hidden edges
+        count. Each kind of edge is counted up to the largest limit, plus one."""
         degrees: dict[int | str, int] = {}
         near: defaultdict[int | str, dict[int | str, None]] = defaultdict(dict)
         keys = {node: most for node, most in nodes.items() if isinstance(node, str)}
@@ -372,8 +368,7 @@ class Graph:
         return {node: trust * min(1.0, got / max(most, MIN_SHARE)) for node, got in received.items()} if most else {}
 
     def summary(self, spaces: Sequence[int], relationship: str | None, limit: int) -> Summary:
-        """Summarise the graph of some spaces, with its `limit` best connected entities. `relationship` is a
-        `name_key`."""
+        """Summarise the graph, with its `limit` best connected entities. `relationship` is a `name_key`."""
         read = Spaces(self._spaces.file, spaces).read
         rows = read(
             f"""WITH seen AS MATERIALIZED (
@@ -391,7 +386,7 @@ class Graph:
                     GROUP BY entity ORDER BY edges DESC, entity LIMIT ?3)""",  # noqa: S608 - fixed clauses
             (self._session_id, relationship, limit),
         )
-        self._meet_numbers(name for sort, name, _ in rows if sort == "connected")
+        self._add_entities(name for sort, name, _ in rows if sort == "connected")
         found = Summary(Counter(), Counter(), Counter(), read_topics(read))
         for sort, name, count in rows:
             if sort == "relationship":
@@ -404,5 +399,4 @@ class Graph:
 
 
 def _share(entities: int) -> int:
-    """Return the number of rows to read per entity."""
     return max(MIN_ROWS, MAX_ROWS // max(1, entities))

@@ -27,7 +27,6 @@ HOPS: Final = 2
 WIDEST: Final = 50
 """The number of entities at each level, best connected first, from which a walk continues."""
 CONNECTED: Final = 100
-"""The number of connected memories examined."""
 MAX_STARTS: Final = 20
 SUGGESTIONS: Final = 5
 LONE_WORTH: Final = 0.8
@@ -118,7 +117,6 @@ def near_memories(
 RELATIONSHIPS: Final = 50
 """The number of relationships shown for an entity, best supported first."""
 FACTS: Final = 10
-"""The number of memories listed for a relationship."""
 COUNTED: Final = 20
 """The number of entities beyond the limit whose memories are counted to choose the entities shown."""
 TYPES: Final = 50

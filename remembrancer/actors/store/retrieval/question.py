@@ -50,7 +50,6 @@ class Question:
     numbered: Sequence[int]
     """The positions of the units that are names with a number."""
     windows: Sequence[TimeWindow]
-    """The times named in the question."""
     asked: QueryProperties
     kinds: frozenset[Kind] | None
     """The kinds named in a question about everything from those times; None for any other question."""

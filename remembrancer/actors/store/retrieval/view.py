@@ -1,9 +1,5 @@
 """The memory that one session sees: the project's space with the session's own memories, its shared lane, the user's
-memories, and notes.
-
-A memory is identified by its number in any space, and a chunk of notes by a number of at least `FIRST_CHUNK`. Rows of
-all spaces are queried together; words and vectors, which are stored by space, are searched one space after the other.
-"""
+memories, and notes. Rows of all spaces are queried together; words and vectors are searched space by space."""
 
 from __future__ import annotations
 
@@ -24,7 +20,7 @@ from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.wire import Notice
 
 Ref = int
-"""A memory in a view, given by its number in the database; or a chunk of notes."""
+"""The number of a memory in the database, or of a chunk of notes (at least `FIRST_CHUNK`)."""
 HAPPENED: Final = 50
 PROJECTS: Final[frozenset[Scope]] = frozenset({"session", "project"})
 
@@ -46,11 +42,9 @@ class View:
     ) -> None:
         self._notes = notes
         self.sources = {each.texts.space: each for each in (*spaces, *([] if notes is None else [notes]))}
-        """Sources by space number."""
         self.records = [each.texts for each in self.sources.values() if isinstance(each.texts, Records)]
         self.reader = Reader.of(self.records, database)
         self.model = next((each.vectors.model for each in self.sources.values() if each.vectors is not None), None)
-        """The model whose vectors are searched."""
         self.notices: list[Notice] = []
 
     def ranking_facts(self, refs: Iterable[Ref], filters: Filters) -> dict[Ref, RankingFacts]:
