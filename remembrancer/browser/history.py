@@ -62,7 +62,6 @@ async def live(view: View) -> Response:
 
 
 async def waiting(view: View) -> Response:
-    """The number of items on the *Review* page, for the menu."""
     found = await view.ask(FindUndecided(view.project, view.session))
     number = len(found.proposals) + len(found.pairs) + found.more
     return HTMLResponse(f'<span id="waiting">{number}</span>' if number else "")
@@ -141,7 +140,6 @@ def _start(day: date) -> float:
 
 
 async def _done_on(view: View, day: date) -> tuple[ActivityRead, Sequence[Any], date | None]:
-    """The changes of a day, its log of shown memories, and the previous day with changes."""
     begins, ends = _start(day), _start(day + timedelta(1))
     days = dates_in_utc(begins, ends)
     activity = await view.ask(

@@ -62,8 +62,6 @@ DONE: Final = {
 
 
 class Version(NamedTuple):
-    """A version of a memory, with its changed fields other than the text, and the changes in the text."""
-
     entry: HistoryEntry
     fields: list[str]
     diff: Markup
@@ -329,7 +327,6 @@ async def done_of(view: View, *, with_names: bool = True) -> dict[str, Any]:
 
 
 def _next(view: View, memory_id: str, done: str, undo: Mapping[str, str | None], failed: int = 0) -> Response:
-    """The page named in a form, or else the memory's page."""
     if undo and all(way is None for way in undo.values()):
         done = "nothing"
     back = view.field("back") or f"/memory/{memory_id}"

@@ -125,14 +125,11 @@ def _changed(taken: str, put: str) -> Iterator[tuple[Markup, bool]]:
 
 
 class _Renderer(RendererHTML):
-    """Renders neither external content nor unsafe links."""
-
     def image(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
         """Images become their alternative text: loading them would reveal the reader to their server."""
         return str(escape(f"[{tokens[idx].content or 'image'}]"))
 
     def link_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
-        """A link sends no referrer, and its target has no access to this page."""
         tokens[idx].attrSet("rel", "noopener noreferrer nofollow")
         tokens[idx].attrSet("target", "_blank")
         return self.renderToken(tokens, idx, options, env)
@@ -151,26 +148,18 @@ def markdown(text: str) -> Markup:
 def moment(at: float | None) -> Markup:
     if at is None:
         return Markup("never")
-    local = datetime.fromtimestamp(at).astimezone()
+    local, past = datetime.fromtimestamp(at).astimezone(), time.time() - at
+    text = _date(local, "%b")
+    if 0 <= past < 86_400:
+        text = "just now" if past < 60 else f"{past / 60:.0f} min ago" if past < 3600 else f"{past / 3600:.0f} h ago"
     return Markup('<time datetime="{}" title="{}">{}</time>').format(
-        local.isoformat(timespec="seconds"), local.strftime("%A, %d %B %Y, %H:%M:%S"), _ago(at, time.time(), local)
+        local.isoformat(timespec="seconds"), local.strftime("%A, %d %B %Y, %H:%M:%S"), text
     )
 
 
 def day(at: float | None) -> str:
     """The day of a due date in the format of a form field; empty if there is none."""
     return "" if at is None else datetime.fromtimestamp(at, UTC).date().isoformat()
-
-
-def _ago(at: float, now: float, local: datetime) -> str:
-    past = now - at
-    if 0 <= past < 60:
-        return "just now"
-    if 0 <= past < 3600:
-        return f"{past / 60:.0f} min ago"
-    if 0 <= past < 86_400:
-        return f"{past / 3600:.0f} h ago"
-    return _date(local, "%b")
 
 
 def _date(on: date, month: str) -> str:

@@ -41,7 +41,6 @@ MAX_SESSIONS: Final = 200
 ONE_TIME_FIELDS: Final = frozenset({"done", "undo", "failed", "session", "typed"})
 """Query fields that are dropped when a form leads back to its page."""
 PEOPLE: Final = {BROWSER_SESSION: "You", SHELL_SESSION: "You, in the shell", "": "In the background"}
-ELSEWHERE: Final = "A session elsewhere"
 
 T = TypeVar("T")
 
@@ -71,7 +70,6 @@ class View:
     form: Form
     notices: list[Notice]
     through: str = ""
-    """The session that the page is about."""
 
     @property
     def session(self) -> str:
@@ -200,6 +198,7 @@ def who(session_id: str, sessions: Mapping[str, ListedSession], member: str = ""
     """A readable name for a session: its client or its start time and, for a change in a shared project, the member's
     machine. An unknown session belongs to another project or ended long ago."""
     known = sessions.get(session_id)
-    name = session_title(known.client, known.started_at) if known else NAMELESS if member else ELSEWHERE
+    elsewhere = NAMELESS if member else "A session elsewhere"
+    name = session_title(known.client, known.started_at) if known else elsewhere
     name = PEOPLE.get(session_id, name)
     return author_of(session_id, name, member) if member else name

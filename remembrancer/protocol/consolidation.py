@@ -62,9 +62,8 @@ class Reflect(Request[Reflected], frozen=True):
 
 
 Upkeep = Literal["archived", "deleted", "derived", "proposed", "promoted", "notes", "pruned"]
-"""The kinds of maintenance work: `derived` are new summaries and procedures, `proposed` are memories of the project
-that are proposed for promotion to the user, `notes` are forgotten session-only notes of closed sessions, and `pruned`
-are removed rows of turns, tool calls, runs and operations."""
+"""`derived` are new summaries and procedures, `proposed` are proposed for promotion to the user, `notes` are forgotten
+session-only notes of closed sessions, and `pruned` are removed rows of turns, tool calls, runs and operations."""
 
 
 class Done(msgspec.Struct, frozen=True, omit_defaults=True):

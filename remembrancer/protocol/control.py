@@ -23,8 +23,7 @@ class Stop(msgspec.Struct, frozen=True, tag=True):
 
 class PeerGone(msgspec.Struct, frozen=True, tag=True):
     """Launcher to actor: this incarnation of a process is dead, and everything it held is free. `failure` says why it
-    cannot be restarted until a person acts. A process that becomes ready later is also sent earlier failures, with an
-    empty `incarnation`."""
+    cannot be restarted until a person acts; actors that become ready later get it with an empty `incarnation`."""
 
     role: Role
     incarnation: str

@@ -39,18 +39,12 @@ class RuntimePaths:
         """Session events, written by hooks for the gateway."""
         self.keys = home / "keys"
         self.gateway_socket = self.run / "gateway.sock"
+        self.control_endpoint = f"ipc://{self.run / 'control.sock'}"
+        self.store_endpoint = f"ipc://{self.run / 'store.sock'}"
 
     def project_database(self, project_id: str) -> Path:
         """The records of one project in a 0.2.0 home; its indexes are stored beside it."""
         return self.projects / project_id / "memory.db"
-
-    @property
-    def control_endpoint(self) -> str:
-        return f"ipc://{self.run / 'control.sock'}"
-
-    @property
-    def store_endpoint(self) -> str:
-        return f"ipc://{self.run / 'store.sock'}"
 
 
 def problem_of(path: Path, access: int = os.R_OK | os.W_OK) -> str | None:

@@ -41,7 +41,6 @@ ADVICE: Final[Mapping[ProcessState, str]] = {
     "failed": "fix the reported cause, then run 'remembrancer down'; the next session starts everything again",
 }
 SEVERE: Final = frozenset({"failed", "degraded", "unresponsive"})
-REFUSES: Final = "fix that; until then, writes that the store cannot take at once are refused"
 OPENING: Final = "the memories of an older release are being upgraded, which may take a minute"
 
 
@@ -64,20 +63,13 @@ def launcher_silent(log: Path, pid: int | None = None) -> Problem:
     return Problem("peer_unavailable", f"{who} does not answer: look at {log}", advice, "problem")
 
 
-OLDER: Final = "the running server was started before this release was installed"
-ANEW: Final = "run 'remembrancer down': the next session or command starts this release"
-
-
-def is_older(started_at: float) -> bool:
-    """True if a process started at that time (seconds since the epoch) runs an older release than the installed one."""
-    return started_at < Path(__file__).stat().st_mtime
-
-
 def _of_host(status: RuntimeStatus) -> Iterator[Problem]:
     home = Path(status.home)
     free_bytes = shutil.disk_usage(home).free if home.exists() else 0
-    if any(each.role == "launcher" and is_older(time.time() - each.uptime_s) for each in status.processes):
-        yield Problem("older_release", OLDER, ANEW)
+    started_at = min((time.time() - each.uptime_s for each in status.processes if each.role == "launcher"), default=0.0)
+    if 0.0 < started_at < Path(__file__).stat().st_mtime:
+        what = "the running server was started before this release was installed"
+        yield Problem("older_release", what, "run 'remembrancer down': the next session or command starts this release")
     if free_bytes < NEARLY_FULL_BYTES:
         what = f"the disk of {home} has {free_bytes / MIB:.1f} MiB free: writes fail, or soon will"
         advice = "free disk space; the memories are intact, and nothing has to be restored"
@@ -85,9 +77,8 @@ def _of_host(status: RuntimeStatus) -> Iterator[Problem]:
     for process in status.processes:
         if process.state != "ready":
             severity: Severity = "problem" if process.state in SEVERE else "warning"
-            what = f"{process.name or process.role} is {process.state}" + (
-                f": {process.error}" if process.error else ""
-            )
+            error = f": {process.error}" if process.error else ""
+            what = f"{process.name or process.role} is {process.state}{error}"
             yield Problem(f"process_{process.state}", what, ADVICE[process.state], severity)
 
 
@@ -102,7 +93,7 @@ def _of_gateway(gateway: GatewayHealth, seen_by: ProjectRef | None) -> Iterator[
             yield Problem("queued", f"queued writes to {whose} have to wait: {why}", "they are retried automatically")
     for code, fault, advice in (
         ("http_unusable", gateway.http_error, "fix that, and run 'remembrancer down'; sessions work meanwhile"),
-        ("queue_unusable", gateway.queue_problem, REFUSES),
+        ("queue_unusable", gateway.queue_problem, "fix that; until then, writes are refused while the store is away"),
         ("queue_damaged", gateway.queue_damage, "delete the file that was set aside when you no longer need it"),
     ):
         if fault is not None:

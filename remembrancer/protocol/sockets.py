@@ -424,11 +424,7 @@ class Router(_Endpoint[In]):
         return unless_refused((await self.exchange(question, timeout_s=timeout_s, to=peer.routing_id)).body)
 
     def lose(self, peer: Peer) -> None:
-        """End the pending requests to a peer that is gone."""
         self._fail_pending(PeerLost, f"{peer.name} is gone", peer.routing_id)
-
-    def refuse(self, peer: Peer, error: RemembrancerError, *, in_reply_to: int | None) -> bool:
-        return self.send(peer, error.to_failure(), in_reply_to=in_reply_to)
 
     def _hear(self, sender: bytes, key: str, envelope: Envelope, body: In) -> None:
         if envelope.remaining_s >= 0.0:
@@ -436,5 +432,5 @@ class Router(_Endpoint[In]):
 
     def _hear_stranger(self, sender: bytes, key: str, error: VersionMismatch) -> None:
         stranger = Peer(sender, "?", "?", key)
-        self.refuse(stranger, error, in_reply_to=None)
+        self.send(stranger, error.to_failure())
         self.on_mismatch(stranger, error.message)

@@ -107,7 +107,6 @@ class StoreAvailability:
         return was_usable
 
     def note_connection(self) -> None:
-        """Record that the connection was made or lost."""
         if self.usable:
             logger.info("the connection to the store broke")
         self.usable = self._is_silent = False

@@ -389,8 +389,6 @@ class RestoredResult(ResultOfMemory, frozen=True):
 
 
 class InvalidatedResult(ResultOfMemory, frozen=True):
-    """The outcome of an `InvalidateMemory`. `already`: the memory was already invalid."""
-
     valid_until: float
     reason: str
     version: int

@@ -88,11 +88,11 @@ class Dispatcher:
             reply = await self._handlers[type(request)](request, context)
             router.send(peer, reply, in_reply_to=message_id, notices=context.notices)
         except RemembrancerError as error:
-            router.refuse(peer, error, in_reply_to=message_id)
+            router.send(peer, error.to_failure(), in_reply_to=message_id)
         except Exception:
             logger.exception("a request failed", extra={"request": type(request).__name__})
             failure = InternalError("the store failed on this request: see store.log")
-            router.refuse(peer, failure, in_reply_to=message_id)
+            router.send(peer, failure.to_failure(), in_reply_to=message_id)
 
 
 class StoreParts(NamedTuple):

@@ -238,4 +238,4 @@ class RemoteWorkers:
 
     def _say_refused(self, peer: Peer, reason: str) -> None:
         if self.router is not None:
-            self.router.refuse(peer, WorkerRefused(reason), in_reply_to=None)
+            self.router.send(peer, WorkerRefused(reason).to_failure())

@@ -135,7 +135,6 @@ class Gathering:
         return self._once(each for each in found if self._is_wanted(each) and files.is_source(each.source.file))
 
     async def _found(self) -> list[RecalledMemory]:
-        """Search for the task and the open files. Returns the best first."""
         words = OpenFiles(self.request.files).query(self.request.task)
         if not words:
             return []
@@ -153,7 +152,6 @@ class Gathering:
         return await self._in_thread(lambda: self._once(each for each in answer.memories if self._is_wanted(each)))
 
     def _subjects(self) -> tuple[tuple[str, int], ...]:
-        """Return the tags and entities with the most memories, with their counts."""
         if not self.request.with_subjects:
             return ()
         uses: Counter[str] = Counter()
@@ -227,7 +225,6 @@ class OpenFiles:
         return tuple(dict.fromkeys(path[-1] for path in self.parts))
 
     def query(self, task: str) -> str:
-        """Return the names of the first files, without suffixes, and the task."""
         stems = [name.partition(".")[0] or name for name in self.names()[:SEARCHED_FILES]]
         return " ".join(part for part in (*stems, task) if part)
 

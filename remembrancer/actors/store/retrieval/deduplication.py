@@ -97,6 +97,9 @@ def show(search: Search, ranking: Ranking) -> Recalled:
         )
         for entry in entries
     )
+    ids = {memory_id for each in entries if is_memory(each.ref) for memory_id in (each.record.id, *each.stands_for)}
+    for name in ("near_duplicates", "derived_from", "superseded_by", "possibly_superseded_by"):
+        ids.update(*(getattr(each.record, name) for each in entries if is_memory(each.ref)))
     return Recalled(
         memories=memories
         if request.replaced_from
@@ -105,7 +108,7 @@ def show(search: Search, ranking: Ranking) -> Recalled:
         below_threshold=ranking.below,
         strategy_used=ranking.strategy,
         left_out=_left_out(search, ranking, {entry.ref for entry in entries}),
-        short_ids={} if request.scopes else search.view.reader.short_forms(_ids_in(entries)),
+        short_ids={} if request.scopes else search.view.reader.short_forms(ids),
     )
 
 
@@ -119,13 +122,6 @@ def _left_out(search: Search, ranking: Ranking, shown: Collection[Ref]) -> tuple
     best = [each for place, each in enumerate(others) if place < request.left_out or each[0] == about]
     records = view.load([ref for ref, _ in best], search.question.filters)
     return tuple(as_recalled(records[ref], scores) for ref, scores in best if ref in records)
-
-
-def _ids_in(entries: Sequence[Entry]) -> set[str]:
-    fields = "near_duplicates", "derived_from", "superseded_by", "possibly_superseded_by"
-    memories = [each for each in entries if is_memory(each.ref)]
-    linked = {memory_id for each in memories for name in fields for memory_id in getattr(each.record, name)}
-    return linked | {memory_id for each in memories for memory_id in (each.record.id, *each.stands_for)}
 
 
 def demote_replaced(entries: Sequence[Entry]) -> list[Entry]:

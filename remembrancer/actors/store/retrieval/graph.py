@@ -340,11 +340,9 @@ class Graph:
 
     def page_ranks(self, relevance: Mapping[int, float]) -> dict[int, float]:
         """Return the PageRank of the memories around the best candidates, in [0, 1]; empty if no candidate has an edge.
-
         A memory's rank is the share that it receives from others, divided by the largest share of any except the best
         seed: its own seed only repeats its relevance, and the flow between the best seed and its entities adds no
-        information. Ranks decrease if the best seed is less relevant than the best candidate.
-        """
+        information."""
         first = sorted(filter(is_memory, relevance), key=lambda key: (-relevance[key], key))[:PAGERANK_SEEDS]
         around = self.neighbourhood(dict.fromkeys(first, MAX_COUNTED))
         # A memory that names everything says little about each entity.

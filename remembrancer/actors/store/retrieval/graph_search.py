@@ -255,7 +255,6 @@ MAX_WORDS: Final = 4
 MAX_PARTS: Final = 8
 """The maximum number of runs of letters and digits in a name: `src/app/main.py` is one word with four."""
 LONGEST_TEXT: Final = 100
-"""The number of parts read from a text."""
 
 _WORD: Final = re.compile(r"\S+")
 _PART: Final = re.compile(r"[^\W_]+")

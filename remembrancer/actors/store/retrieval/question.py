@@ -82,12 +82,10 @@ def read_question(request: Recall, now: float) -> Question:
 
 
 def phrases_of(query: str) -> tuple[Phrase, ...]:
-    """Return the phrases that match any of the query's words. A phrase with a higher weight is repeated.
-
-    A piece with punctuation inside (`src/app.py`, `ECONNRESET-104`) or with parts (`poolSize`) becomes a phrase, and
-    also yields its parts and other spellings. Stop words are left out unless there is nothing else. A long question
-    yields `MAX_TERMS`: quoted phrases first, then names, then other words, longest first.
-    """
+    """Return the phrases that match any of the query's words. A phrase with a higher weight is repeated. A piece with
+    punctuation inside (`src/app.py`, `ECONNRESET-104`) or with parts (`poolSize`) becomes a phrase, and also yields its
+    parts and other spellings. Stop words are left out unless there is nothing else. A long question yields `MAX_TERMS`
+    (see `_worthiest`)."""
     return _phrases(*_groups(query))
 
 
@@ -97,12 +95,10 @@ def _phrases(groups: Sequence[Sequence[Phrase]], quoted: Sequence[Phrase]) -> tu
 
 
 def phrases_and_units(query: str) -> tuple[tuple[Phrase, ...], list[tuple[Phrase, ...]]]:
-    """Return `phrases_of` a question (a short question is itself a phrase, too), and its units.
-
-    A unit is a word in any of its forms, a whole name in any of its spellings, or a pair of letters in scripts without
-    spaces (in Japanese without kana pairs that are function words). The index only knows English endings, so in other
-    languages the last two letters of a word may differ, or more letters may follow.
-    """
+    """Return `phrases_of` a question (a short question is itself a phrase, too), and its units. A unit is a word in any
+    of its forms, a whole name in any of its spellings, or a pair of letters in scripts without spaces (in Japanese
+    without kana pairs that are function words). The index only knows English endings, so in other languages the last
+    two letters of a word may differ, or more letters may follow."""
     groups, quoted = _groups(query)
     words = [] if quoted else [word.lower() for word in words_of(bare(query[:READ].replace("\x00", " ")))]
     whole = (_phrase(words),) if len(words) in WORDS_OF_A_PHRASE else ()

@@ -36,7 +36,6 @@ from remembrancer.protocol.reads import Recall, Recalled, Scores, Strategy
 from remembrancer.protocol.wire import Notice
 
 MAX_OF_PERIOD: Final = 200
-"""The limit on memories for a question about everything in a period."""
 ANSWERS_BY_TIME: Final = 0.9
 """The probability that a memory of the requested kind and time answers the question."""
 PAGERANK_CANDIDATES: Final = 10
@@ -178,12 +177,10 @@ def columns(search: Search, rows: Rows) -> Rows:
 
 
 def _comparable(bm25: Column, spaces: NDArray[np.int64], sizes: Mapping[int, int]) -> Column:
-    """Scale the candidates' BM25 for comparison across spaces. `sizes` are the numbers of memories in the spaces.
-
-    BM25 weighs a word by its rarity, which grows with the logarithm of the space's size, so scores are divided by that
+    """Scale the candidates' BM25 for comparison across spaces. `sizes` are the numbers of memories in the spaces. BM25
+    weighs a word by its rarity, which grows with the logarithm of the space's size, so scores are divided by that
     logarithm and by the best score. In a space of three, no word is rare: the smaller a space, the more its scores are
-    scaled by its own best score instead.
-    """
+    scaled by its own best score instead."""
     if not bm25.any():
         return bm25
     scaled, own, trust = bm25.copy(), np.ones(len(bm25)), np.ones(len(bm25))
