@@ -1,8 +1,6 @@
 """Changes the configuration files of MCP clients (`clients.toml`) so that a client starts Remembrancer. JSON and YAML
 files with comments are left alone; in other files, only our own entries, tables and blocks are changed."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -16,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from pathlib import Path, PurePath
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, Self
 
 import msgspec
 import tomlkit
@@ -62,7 +60,7 @@ class ClientEnvironment:
     project: Path
 
     @classmethod
-    def here(cls, environ: Mapping[str, str], project: Path) -> ClientEnvironment:
+    def here(cls, environ: Mapping[str, str], project: Path) -> Self:
         return cls(Path.home(), environ, sys.platform, project.absolute())
 
     def path(self, template: str) -> Path:

@@ -1,7 +1,5 @@
 """`remembrancer config`: the settings in force, where each comes from, and problems with them."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`remembrancer doctor`: looks for problems and suggests fixes. Findings never contain the content of memories."""
 
-from __future__ import annotations
-
 import logging
 import os
 import shutil
@@ -148,9 +146,6 @@ def lines_of(home: Path, findings: Mapping[str, Finding], *, shows_all: bool) ->
     return [*lines, listed, styled(last + (hidden if len(selected) < len(findings) else ""))]
 
 
-# --- this installation and its settings ---
-
-
 def check_start(_: Examination) -> Finding:
     took_s, fault = probe((sys.executable, "-P", "-m", "remembrancer", "mcp"))
     if fault:
@@ -187,9 +182,6 @@ def check_model(at: Examination) -> Finding:
     except ModelUnusable as error:
         return Finding("problem", error.message, "until this is fixed, searches match words only")
     return Finding("ok", f"{model.model} by {model.engine}, {model.dimensions} dimensions, can be loaded")
-
-
-# --- the home ---
 
 
 def check_home(at: Examination) -> Finding:
@@ -244,9 +236,6 @@ def check_files(at: Examination) -> Finding:
     return Finding("ok", "no file is missing or was set aside")
 
 
-# --- the processes ---
-
-
 def check_processes(at: Examination) -> Finding:
     try:
         state = look(at.paths)
@@ -262,9 +251,6 @@ def check_processes(at: Examination) -> Finding:
         return Finding("ok", f"{len(at.runtime.processes)} processes are ready")
     first, *others = problems
     return Finding(worst([problem.severity for problem in problems]), first.what, first.advice, tuple(map(str, others)))
-
-
-# --- the data ---
 
 
 def check_records(at: Examination) -> Finding:
@@ -309,9 +295,6 @@ def check_copies(at: Examination) -> Finding:
         advice = f"{at.paths.logs / 'store.log'} has the reason"
         return Finding("warning", f"{path} has changed since its last copy: {last}", advice)
     return Finding("ok", f"{last}; the copies take {size_in_words(sum(copy.stat().st_size for copy in copies))}")
-
-
-# --- the clients ---
 
 
 def check_clients(at: Examination) -> Finding:

@@ -1,8 +1,6 @@
 """The commands that find and show memories in a shell. They call the same tools as sessions do, over the gateway's
 socket."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

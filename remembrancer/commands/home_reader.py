@@ -161,9 +161,6 @@ def first_words(paths: RuntimePaths, projects: Iterable[str], memory_ids: Iterab
     return {memory.id: excerpt(memory.content, WORDS) for memory in find_memories(paths, projects, memory_ids)}
 
 
-# --- file states ---
-
-
 def read_models(paths: RuntimePaths) -> bytes | None:
     with suppress(sqlite3.Error), opened(paths.database) as connection:
         for (state,) in connection.execute("SELECT state FROM models"):
@@ -182,16 +179,10 @@ def examine_files(paths: RuntimePaths) -> list[ExaminedFile]:
     return files
 
 
-# --- copies ---
-
-
 def copy_records(paths: RuntimePaths, target: Path) -> bool:
     """Returns False if there are no records."""
     _refuse_older(paths)
     return copy_database(paths.database, MEMORY, target)
-
-
-# --- export ---
 
 
 def export_records(paths: RuntimePaths, projects: Collection[str], output: IO[bytes], name: str) -> dict[str, int]:

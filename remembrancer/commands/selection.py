@@ -224,9 +224,6 @@ def shell_message(failure: Answer) -> str:
     return with_short_ids(message)
 
 
-# --- the command line ---
-
-
 def memory_id(text: str) -> str:
     """A memory's id, or the end of an id as shown in lists."""
     try:
@@ -257,9 +254,6 @@ def memory_command(*params: click.Parameter) -> Callable[[Callable[..., Report]]
         return command(*params, *WHERE)(placed)
 
     return declare
-
-
-# --- texts for people ---
 
 
 def without_none(fields: Answer) -> Answer:

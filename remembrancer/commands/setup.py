@@ -1,7 +1,5 @@
 """`remembrancer setup`: adds an entry that starts Remembrancer to a client's configuration."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil
@@ -218,9 +216,6 @@ def _offer_native_memories() -> list[Line]:
     if not sys.stdin.isatty():
         return [f"{question} 'remembrancer config --set native_memories=true'"]
     return [write_setting(home, "native_memories=true")] if click.confirm(question, err=True) else []
-
-
-# --- checking the command ---
 
 
 def probe(command: tuple[str, ...]) -> tuple[float, str]:

@@ -1,7 +1,5 @@
 """`remembrancer status`: the state of each process, the write queue and the embedding, and any problems."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any, Final

@@ -93,9 +93,6 @@ def _line(grant: Grant, now: float) -> str:
     return f"{grant.name}: {', '.join(grant.projects)}{may}{ends}{over}"
 
 
-# --- the browser ---
-
-
 @command(WHERE[0], flag("--print", "prints", help="Print the link instead of opening it."))
 def ui(project: str | None, prints: bool) -> Report:
     """Open the memory browser: see, correct and undo what is remembered. It is served only to this machine, and signs

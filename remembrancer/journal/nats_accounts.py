@@ -2,15 +2,13 @@
 operator's public key, so adding and removing members does not change its configuration. Formats: docs.nats.io, "JWT
 authentication" (JWT version 2) and "NKeys" (Ed25519, base32 with a CRC-16)."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import json
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -44,7 +42,7 @@ class KeyPair:
         self.public = _encoded(bytes([kind]) + public)
 
     @classmethod
-    def new(cls, kind: int) -> KeyPair:
+    def new(cls, kind: int) -> Self:
         return cls(_encoded(bytes([_SEED | kind >> 5, (kind & 31) << 3]) + secrets.token_bytes(_SEED_BYTES)))
 
     @property
@@ -86,7 +84,7 @@ class Authority(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     revoked: tuple[Revocation, ...] = ()
 
     @classmethod
-    def new(cls) -> Authority:
+    def new(cls) -> Self:
         return cls(KeyPair.new(OPERATOR).seed, KeyPair.new(ACCOUNT).seed, KeyPair.new(ACCOUNT).seed)
 
     def operator_jwt(self) -> str:
@@ -105,7 +103,7 @@ class Authority(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         account = KeyPair(self.account_seed).public
         return KeyPair(self.operator_seed).claim(account, "lanes", rights, at=self._newest())
 
-    def revoking(self, user: str) -> Authority:
+    def revoking(self, user: str) -> Self:
         return msgspec.structs.replace(self, revoked=(*self.revoked, Revocation(user, self._newest() + 1)))
 
     def _newest(self) -> int:

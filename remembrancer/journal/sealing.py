@@ -5,14 +5,12 @@ of 96 bits and the ciphertext with its tag. The seal's context (the lane, and th
 too, so a server cannot swap entries. A key can make 2^32 seals with random nonces: one per second for 136 years.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import secrets
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 from cryptography.exceptions import InvalidTag
@@ -38,7 +36,7 @@ class Keyring(msgspec.Struct, frozen=True):
     current: str
 
     @classmethod
-    def new(cls, older: Keyring | None = None) -> Keyring:
+    def new(cls, older: Self | None = None) -> Self:
         key = secrets.token_bytes(KEY_BYTES)
         return cls({**(older.keys if older else {}), key_id(key): key}, key_id(key))
 

@@ -1,12 +1,10 @@
 """A complete configuration for one NATS server or a cluster of three, with certificates if other hosts connect."""
 
-from __future__ import annotations
-
 import ipaddress
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -46,7 +44,7 @@ class Certificates(NamedTuple):
     key: str
 
     @classmethod
-    def new(cls) -> Certificates:
+    def new(cls) -> Self:
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "remembrancer")])
         usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)

@@ -162,9 +162,6 @@ def reverted(before: MemoryVersion, old: MemoryVersion) -> MemoryVersion:
     return changed(before, values)
 
 
-# --- Undoing changes.
-
-
 def undoing(history: Iterable[HistoryEntry]) -> tuple[list[HistoryEntry], set[int]]:
     """A memory's changes that are in effect, oldest first, and the versions of undone changes. Moves between lanes are
     undone by a second move, and the undo of a memory's creation by a restore."""

@@ -187,9 +187,6 @@ def _is_login_in_base64(match: Any) -> bool:
     return ":" in text and text.isprintable()
 
 
-# --- masking and refusing ---
-
-
 def masked(text: str) -> str:
     """Replace each credential by its type, keeping the lines; a key block up to its last line, or the end."""
     spans = []

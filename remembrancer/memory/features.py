@@ -1,8 +1,6 @@
 """The features for ranking recall candidates, one column of numbers each. A ranking is a weight for each feature
 (`memory/ranking.py`); docs/retrieval.md says how much each contributes, and on which data. Pure."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

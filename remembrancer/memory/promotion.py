@@ -194,9 +194,6 @@ def _threshold(score: float, least: float) -> Verdict:
     return Verdict(False, score, f"its score {truncated(score)} is below {least:g}")
 
 
-# Explanations.
-
-
 def explain(memory: PortableMemory, proposal: Proposal | None) -> tuple[str, ...]:
     return (*_origin(memory), *_outlook(memory, proposal))
 
