@@ -149,7 +149,7 @@ def lines_of(home: Path, findings: Mapping[str, Finding], *, shows_all: bool) ->
 def check_start(_: Examination) -> Finding:
     took_s, fault = probe((sys.executable, "-P", "-m", "remembrancer", "mcp"))
     if fault:
-        return Finding("problem", f"started as a client would: {fault}", "fix that, or reinstall Remembrancer")
+        return Finding("problem", f"a client cannot start it: {fault}", "fix that, or reinstall Remembrancer")
     return Finding("ok", f"a client gets its first answer in {took_s:.1f} s")
 
 

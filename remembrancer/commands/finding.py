@@ -727,7 +727,7 @@ def _pairs_waiting(where: Where) -> Iterator[str]:
         ]
         if pairs := {(pair.older.id, pair.newer.id) for review in reviews for pair in review.pairs}:
             them = f"{count(len(pairs), 'pair')} {'waits' if len(pairs) == 1 else 'wait'}"
-            yield f"{them} for a decision whether the newer one replaces the older: 'remembrancer list --review'"
+            yield f"{them} for a decision: 'remembrancer list --review' asks whether the newer one replaces the older"
 
 
 def log_of(where: Where, **arguments: Any) -> tuple[Answer, dict[str, str]]:

