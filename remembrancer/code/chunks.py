@@ -51,7 +51,6 @@ _AROUND: Final = """
     protocol_body program source_file if_statement try_statement type_declaration singleton_class
 """
 _THROUGH: Final = frozenset(_AROUND.split())
-"""Nodes that may contain definitions."""
 _BODIES: Final = frozenset({"class_body", "enum_class_body", "function_body", "field_declaration_list"})
 """Bodies that the grammar does not mark with the field `body`."""
 _TYPES: Final = {"struct_type": "struct", "interface_type": "interface"}

@@ -25,10 +25,8 @@ FILE_SHARE: Final = 0.6
 """The weight of the file's BM25, relative to that of its best chunk; both are scaled to 1."""
 SEVERAL_SHARE: Final = 0.6
 STEM_SHARE: Final = 0.7
-"""The weight of the share of the file's own name found in the question."""
 GOOD: Final = 0.5
 DEFINES: Final = 0.5
-"""The bonus for defining a name in the question, as a share of the best score."""
 ASIDE: Final = 0.4
 """The factor for a file that is not actual code, unless the question asks for it."""
 PROSE_SHARE: Final = 0.5

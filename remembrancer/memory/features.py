@@ -28,7 +28,6 @@ COMMON: Final = 2_000
 STANDINGS: Final[Mapping[Status, float]] = {"active": 0.0, "consolidated": 0.1, "promoted": 0.4, "archived": 0.5}
 EXPIRED: Final = 1.0
 RULES: Final[frozenset[Kind]] = frozenset({"convention", "preference", "procedure"})
-"""Kinds that apply to many tasks without sharing words with them."""
 OF_A_RULE: Final = -0.25
 """The difference in standing between valid rules with none and all of the query's words."""
 

@@ -64,7 +64,6 @@ _OPENING: Final = re.compile(rf"[\s\W\d]*({_CAPITALISED.pattern})")
 _HEADINGS: Final = re.compile(r"\A[^\n:]{1,200} > [^\n:]{1,200}:\s")
 """The headings above an imported section: subjects, not names."""
 _LEADING: Final = re.compile(r"^[\s\W\d]*[\w'’-]+")
-"""The first word of a sentence, with any bullet or number before it."""
 _PERSON: Final = re.compile(
     rf"^[\s\W\d]*(?={_TITLE}|(?!\w+ing |\w+ {_TITLE})"
     r"[A-Z][\w’'-]+(?: [A-Z][\w’'-]+){1,2} (?:is|was|has|had|will|can|owns|runs|leads|knows|likes"

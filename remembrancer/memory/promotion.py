@@ -45,14 +45,12 @@ _WISH: Final = re.compile(
     | \b(?:(?P<owner>\w+)['’]s|his|her|their)\ favou?rite\b""",
     re.IGNORECASE | re.VERBOSE,
 )
-"""The first wish or taste, with any subject of its own."""
 _USER: Final = re.compile(r"\busers?\b", re.IGNORECASE)
 _OWN: Final = frozenset(("i", "we", "you", "everyone", "everybody", "someone", "nobody", "style", "guide", "editor"))
 _OF_ANOTHER: Final = re.compile(r"\W*(?:our|the|an?|his|her|their|contact)\b", re.IGNORECASE)
 """The beginning of a text that may introduce another subject for a later wish."""
 USED_AMONG: Final = 3
 USED_ABOVE: Final = 0.5
-"""A memory counts as used if it is among the first few in an answer and more probable than this."""
 SESSION_END_SCORE: Final = 0.6
 AT_ONCE_SCORE: Final = 0.85
 USER_SCORE: Final = 0.7

@@ -15,7 +15,6 @@ import msgspec
 from remembrancer.protocol.errors import InvalidInput
 
 _REFUSED: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
-"""Control characters, surrogates, and line and paragraph separators."""
 _UNSEEN: Final = frozenset("\u061c\u200b\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff")
 """Names with these may look alike. Several scripts and emoji need the joiners (U+200C, U+200D)."""
 _SHOWN: Final = 60
@@ -139,7 +138,6 @@ _ROLES: Final = re.compile(
 )
 """A tag that a model may mistake for its conversation's structure."""
 _STEERING: Final = r"\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069"
-"""Control characters for terminals and text direction."""
 _INVISIBLE: Final = (
     r"\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2060-\u2065\u206a-\u206f\u3164\ufe00-\ufe0f"
     r"\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"

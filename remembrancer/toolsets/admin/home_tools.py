@@ -13,7 +13,7 @@ from remembrancer.protocol.reads import ListedMemory, ListMemories, Order
 from remembrancer.protocol.runs import IMPORT
 from remembrancer.protocol.writes import EraseMemory
 from remembrancer.toolsets.memory.answers import fields_of, iso, set_fields, standing_of
-from remembrancer.toolsets.memory.day_log import WHOLE, dates_in_utc, day_of, read_day, verb_of, with_fields
+from remembrancer.toolsets.memory.day_log import MAX_TEXT, dates_in_utc, day_of, read_day, verb_of, with_fields
 from remembrancer.toolsets.memory.fields import GivenFilters, Offset, given, seconds_of
 from remembrancer.toolsets.tools import Answer, Call, cut_notice, non_empty, tool
 
@@ -95,7 +95,7 @@ async def read_log(
         # An event may have only a day.
         {"at": iso(each.at).removesuffix("T00:00:00Z" if each.change == "happened" else ""), "time": each.at}
         | {"did": with_fields(verb_of(each), each.fields), "version": each.version, "id": each.memory_id}
-        | {"text": each.begins if len(each.begins) < WHOLE else f"{cut_at_word(each.begins, WHOLE - 1)} …"}
+        | {"text": each.begins if len(each.begins) < MAX_TEXT else f"{cut_at_word(each.begins, MAX_TEXT - 1)} …"}
         | non_empty(forgotten=each.is_forgotten, member=each.member, undone=each.is_undone, command=each.command)
         | non_empty(by=each.by, undo_at=each.undo_at or None)
         for each in changes

@@ -36,7 +36,6 @@ NATIVE: Final = {
     "windsurf": ("~/.codeium/windsurf/memories",),
     "gemini-cli": ("~/.gemini/GEMINI.md",),
 }
-"""The places in which clients keep memories about their user, for all projects."""
 CLAUDE_CODE: Final = "claude-code"
 MAX_TRANSCRIPT_BYTES: Final = 32 * 1024 * 1024
 """About 200 chunks."""

@@ -37,7 +37,6 @@ NOTHING_OF_THIS: Final = "None of this is remembered here."
 AWAY: Final = "The memory is unavailable: this is the last known content."
 NOTHING_KNOWN: Final = "The memory is unavailable, and no earlier answer to this is known."
 Away = Literal["starting", "unavailable"]
-"""The reason why the store contributed nothing to a block."""
 STARTING: Final = "The memory is still starting: ask again in a moment."
 LONG: Final = 1000
 """A longer text is represented by its summary, if it has one."""

@@ -19,12 +19,9 @@ from remembrancer.protocol.kinds import OPEN_END, SESSION_RECORD, type_of_kind
 from remembrancer.toolsets.memory.fields import NOT_PAST
 from remembrancer.toolsets.tools import DATA, Answer, Call, short_forms_of
 
-MOST: Final = 1000
-"""The number of changes read for a day, the latest first."""
-TEXT: Final = 160
-"""The number of characters of a memory shown if not all texts fit."""
-WHOLE: Final = 2000
-"""The number of characters of a memory that are read."""
+MAX_CHANGES: Final = 1000
+SHORT_TEXT: Final = 160
+MAX_TEXT: Final = 2000
 _FIRST: Final = {"decision": "decided", OPEN_END: "opened", SESSION_RECORD: "worked"}
 """The verbs for new memories and events by kind; for other kinds "stored", or with a day, "happened" and "noted"."""
 FORGOTTEN, PROMOTED, ARCHIVED = "forgotten", "promoted", "archived"
@@ -68,7 +65,9 @@ async def read_day(
     """The events of a day and the changes by sessions and people, in order, and its runs and imports that can be undone
     here. For a memory that has since been forgotten, only the forgetting is listed, without the content; undone changes
     are omitted. `for_people`: all are listed, and memories archived by maintenance."""
-    request = ReadActivity(*call.caller.viewer, day.end, MOST, day.start, WHOLE, for_people, with_undo=True, days=days)
+    request = ReadActivity(
+        *call.caller.viewer, day.end, MAX_CHANGES, day.start, MAX_TEXT, for_people, with_undo=True, days=days
+    )
     reply = await call.ask(request)
     own = (FORGOTTEN, PROMOTED, ARCHIVED) if for_people else (FORGOTTEN, PROMOTED)
     changes = [each for each in reversed(reply.changes) if each.session_id or each.change in own]
@@ -79,7 +78,7 @@ async def read_day(
             if stands(each) and (each.change == FORGOTTEN or not each.is_forgotten)
         ]
     if reply.more:
-        call.warn("answer_cut", f"Only the last {MOST} changes are shown.")
+        call.warn("answer_cut", f"Only the last {MAX_CHANGES} changes are shown.")
     runs = [each for each in reversed(reply.runs) if not each.of_another]
     return sorted((*happened_in(reply), *changes), key=_shown_at), runs
 
@@ -144,14 +143,14 @@ async def day_block(call: Call, text: str, max_tokens: int) -> Answer:
         return [_entry(group, ids, longest) for group in groups.values()]
 
     room = max_tokens - estimate_tokens("\n".join(lines))
-    listed = entries(WHOLE)
+    listed = entries(MAX_TEXT)
     if are_whole := estimate_tokens("\n".join(listed)) <= room:
         last = {each.memory_id: each for each in changes}
-        present = [name for name, each in last.items() if 0 < len(each.begins) < WHOLE and not each.changed_later]
+        present = [name for name, each in last.items() if 0 < len(each.begins) < MAX_TEXT and not each.changed_later]
         call.service.shown(call.caller, present, tool=call.tool)
     by_date: dict[str, list[str]] = {}
     for place, ((date, _), line) in enumerate(
-        reversed([*zip(groups, listed if are_whole else entries(TEXT), strict=True)])
+        reversed([*zip(groups, listed if are_whole else entries(SHORT_TEXT), strict=True)])
     ):
         added = [line] if date == heading or date in by_date else [f"### {date}", line]  # one day needs no heading
         room -= estimate_tokens("\n".join(added)) + 1

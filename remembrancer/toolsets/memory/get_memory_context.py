@@ -30,7 +30,6 @@ SEARCHED_CHARACTERS: Final = 4000
 """The beginning of a long task or memory says what it is about."""
 MAX_FILES: Final = 200
 FOUND: Final = 50
-"""The number of memories to examine; they also reveal which words are rare."""
 LEAST_WITH_DOUBT: Final = 500
 """A smaller budget has no room for a question about a memory that is probably replaced."""
 QUOTED: Final = 200
