@@ -175,8 +175,7 @@ def put_back(file: str, yes: bool) -> Report:
 
 @contextmanager
 def locked(paths: RuntimePaths) -> Iterator[None]:
-    """Exclude running and starting runtimes, and processes left by a crashed one. Raises `AlreadyRunning` or
-    `HomeUnusable`."""
+    """Exclude runtimes, and processes left by a crashed one. Raises `AlreadyRunning` or `HomeUnusable`."""
     claim_home(paths, in_memory=False)
     with ExitStack() as stack:
         stack.enter_context(take_home(paths, LOCK_WAIT_S / 10))

@@ -1,5 +1,4 @@
-"""`remembrancer admin embedder`: make vectors here for another host's memory, or manage the hosts invited to do so for
-this memory."""
+"""`remembrancer admin embedder`: makes vectors for another host's memory, or manages the hosts that do so for this."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The commands that find and show memories in a shell. They call the same tools as sessions do, over the gateway's
-socket."""
+"""The commands that find and show memories in a shell, with the tools of sessions, over the gateway's socket."""
 
 import os
 import re
@@ -61,8 +60,7 @@ def tags_given(_: click.Context, __: click.Parameter, values: Sequence[str]) -> 
 
 
 def since(text: str) -> str:
-    """Parse a day (2026-02-20), a time, an age (`3d`, `12h`, `2w`), or a phrase (`yesterday`, `last week`,
-    `Monday`)."""
+    """Parse a day (2026-02-20), a time, an age (`3d`, `12h`, `2w`) or a phrase (`yesterday`, `last week`)."""
     return _edge(text, lambda window: window.start)
 
 

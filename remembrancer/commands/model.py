@@ -1,5 +1,4 @@
-"""`remembrancer model`: shows the model that makes the vectors and the progress of a change; starts or cancels a
-change."""
+"""`remembrancer model`: shows the model that makes the vectors, and starts, shows or cancels a change of it."""
 
 import os
 from importlib.util import find_spec

@@ -89,8 +89,7 @@ class Command(click.Command):
 
 
 def command(*params: click.Parameter, name: str | None = None) -> Callable[[Callable[..., Any]], click.Command]:
-    """The function may be asynchronous, and returns a `Report`, or an exit status if it has printed its own output. Its
-    docstring is the help text."""
+    """The function, perhaps asynchronous, returns a `Report` or an exit status. Its docstring is the help text."""
 
     def declare(function: Callable[..., Any]) -> click.Command:
         def callback(*, as_json: bool = False, **given: Any) -> int:

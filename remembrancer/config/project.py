@@ -1,5 +1,4 @@
-"""The project that a directory belongs to: its git common directory, which all worktrees share, or else its real
-path."""
+"""A directory's project: its git common directory, which all worktrees share, or else its real path."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Settings from an environment and a configuration file: their values, origins and errors. All errors are collected, so
-that people see them all at once.
-"""
+that people see them all at once."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -1,5 +1,4 @@
-"""The tokens for clients over HTTP. Only the SHA-256 of a token is kept, in `tokens.json` in the home; a token is a
-random string of 256 bits."""
+"""The tokens for clients over HTTP: random strings of 256 bits. `tokens.json` in the home has only their SHA-256."""
 
 import hashlib
 import hmac

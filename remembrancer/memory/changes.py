@@ -1,5 +1,4 @@
-"""The rules for changes: computes the memory that results from each change. Invalid changes are refused here, before
-anything is written."""
+"""The rules for changes: each is refused here before anything is written, or gives the resulting memory."""
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC

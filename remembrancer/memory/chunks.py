@@ -133,8 +133,7 @@ class _Cutter(NamedTuple):
             start += len(part)
 
     def overlap_before(self, start: int, size: int, before: int) -> int:
-        """Move the beginning `start` of a chunk, whose first piece has `size`, back into the chunk that began at
-        `before`."""
+        """Move the beginning `start` of a chunk, whose first piece has `size`, back into the chunk from `before`."""
         room = min(self.overlap, self.tokens - size)
         low = max(before + 1, start - _CHARACTERS * self.overlap)
         window = self.text[low:start]

@@ -1,5 +1,4 @@
-"""Chooses the memories for a context: all of them if they fit, or else first those relevant to every task, then those
-relevant to this task. Pure."""
+"""The memories for a context: all if they fit, or else first those for every task, then those for this one. Pure."""
 
 import math
 from collections.abc import Container, Iterable, Sequence

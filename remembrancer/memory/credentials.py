@@ -1,6 +1,5 @@
-"""Finds credentials in text by their form. They are refused in text that is stored explicitly, and masked in text that
-was recorded automatically. The patterns are our own and gitleaks' (`credential_rules.txt`), matched by RE2 in linear
-time."""
+"""Finds credentials in text by their form. They are refused in text that is stored explicitly, and masked in recorded
+text. The patterns are our own and gitleaks' (`credential_rules.txt`), matched by RE2 in linear time."""
 
 import base64
 import binascii

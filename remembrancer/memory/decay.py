@@ -1,5 +1,4 @@
-"""The strength of a memory, and the rules for archiving and forgetting (docs/memory-model.md). Pure; times are seconds
-since the epoch."""
+"""A memory's strength, and when it is archived and forgotten (docs/memory-model.md). Pure; times in epoch seconds."""
 
 import math
 from collections.abc import Mapping
@@ -40,8 +39,7 @@ def accessed_at(memory: ListedMemory | PortableMemory) -> float:
 
 def strength_of(memory: ListedMemory | PortableMemory, now: float) -> float:
     """`importance * confidence * 0.5 ** (time since the last access / half-life)`, to three digits, in [0, 1]. A
-    session's memories do not decay, nor does an open end while it is open. A last access in the future counts as
-    now."""
+    session's memories and open ends that are open do not decay. A last access in the future counts as now."""
     strength = memory.importance * memory.confidence
     if (fading := FADING.get(memory.scope)) and not memory.is_open:
         half_life_s = fading.half_life_s * (1.0 + memory.access_count * fading.access_gain)

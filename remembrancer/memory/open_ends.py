@@ -161,8 +161,7 @@ _ACTION: Final = re.compile(
     rf"|{_SENDS}(?!to )|{_WHO} (?!{_STATES})\w+s (?:{_ARTICLES})\b",
     re.IGNORECASE,
 )
-"""A command, a person's known verb, or a verb with an object: "Repaint the chairs", "Ana sends it", "Bo hires a
-van"."""
+"""A command, a person's known verb, or a verb with an object: "Repaint it", "Ana sends it", "Bo hires a van"."""
 _VERB: Final = re.compile(
     rf"(?!.*\bdue\b)(?:(?:[\w.'’-]+ ){{0,4}}(?!(?:{_ARTICLES})\b)[\w.'’-]+ (?!(?:{_ARTICLES}|das)\b)"
     rf"(?-i:[a-z]+[^\Wsui]s) |(?:(?:the|our) )?(?-i:[A-Z]?[a-z]+[^\Wsui]s) (?!for\b)[a-z]+ |(?:\S+ )*?{_PAST})",

@@ -69,8 +69,7 @@ def _names_project(text: str, project_name: str) -> bool:
 
 
 def _file(content: str) -> str | None:
-    """The first path or file name that belongs to this project, which one below a dot directory in the home does
-    not."""
+    """The first path or file name that belongs to this project: none below a dot directory in the home."""
     for each in found_names(content):
         name = each.name.casefold()
         is_common = name in EVERYWHERE or name.rpartition("/")[2] in PRODUCTS or name.startswith("~/.")

@@ -30,8 +30,7 @@ NOTHING: Final = 6.0
 
 
 def competing(scores: Column, likeness: Column | None = None) -> float:
-    """The log-sum-exp of the scores and `NOTHING`. With `likeness` (cosines), only the best of near-duplicates
-    competes."""
+    """The log-sum-exp of the scores and `NOTHING`. With `likeness` (cosines), only the best of alike ones counts."""
     if likeness is not None:
         best_first = np.argsort(-scores)
         alike = likeness[np.ix_(best_first, best_first)] >= NEAR_DUPLICATE_COSINE

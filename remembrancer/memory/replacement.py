@@ -479,8 +479,7 @@ def _two_things(pair: TextPair) -> int:
 
 @lru_cache(maxsize=1024)
 def two_things(earlier: str, later: str) -> int | None:
-    """None unless each text has a number, piece of code or quoted word of its own. Review needs it after each
-    change."""
+    """None unless each text has a number, code or quoted word of its own. Review needs it after each change."""
     pair = TextPair(read(earlier), read(later), cosine=1.0, apart_s=0.0)
     return _two_things(pair) or (0 if pair.both_have(lambda text: text.literals) else None)
 

@@ -1,5 +1,4 @@
-"""Short forms of memory ids: any unique beginning or ending. The ending is shown, since ids of one day may begin alike.
-Pure."""
+"""Short forms of memory ids: any unique beginning or ending. Endings are shown: ids of a day may begin alike. Pure."""
 
 import re
 from collections import defaultdict

@@ -99,8 +99,7 @@ MAX_EXACT: Final = 2**53
 
 
 def clean_object(given: dict[str, Any], *, field: str) -> dict[str, Any] | None:
-    """None for an empty object. Raises `InvalidInput` for a value that is too large or deep, or that JSON would
-    change."""
+    """None for an empty object. Raises `InvalidInput` for a value that is too large or deep, or JSON would change."""
     if not given:
         return None
     for name, value in given.items():

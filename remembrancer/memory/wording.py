@@ -65,8 +65,7 @@ def spellings(text: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=200_000)
 def stem(word: str) -> str:
-    """For comparison only. "stops" and "stopping" share a stem, and so do the longer words "validates" and
-    "validation"."""
+    """For comparison only. "stops" and "stopping" share a stem, and so do "validates" and "validation"."""
     inflected = _without_inflection(word)
     return inflected if len(word) < LONG_WORD else min(inflected, _without_ending(word), key=len)
 

@@ -73,8 +73,7 @@ class SessionState:
 
 
 class MemoryService(Protocol):
-    """The store as seen by tools. Methods raise its errors. A call's budget counts from `received_at`, in epoch
-    seconds."""
+    """The store as tools see it. Methods raise its errors. A call's budget counts from `received_at` (epoch)."""
 
     settings: Settings
     paths: RuntimePaths
@@ -98,8 +97,7 @@ class MemoryService(Protocol):
         """Make an operation durable, in the store or in the write queue. Must not be cancelled half-way."""
 
     async def erase(self, operation: Operation) -> ErasedResult:
-        """Raises `MemoryUnavailable` if the deletion was not begun; after an error that is `retry_possible`, it
-        continues."""
+        """Raises `MemoryUnavailable` if the deletion was not begun; after a `retry_possible` error, it continues."""
 
     async def await_embedding(self, caller: Caller, memory_id: str, received_at: float) -> EmbeddingState:
         """Wait, within the call's budget, until a memory has its vectors."""

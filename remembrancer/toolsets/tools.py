@@ -105,8 +105,7 @@ class Call:
         return derive_memory_id(self._operation_id_of(part))
 
     def operation(self, change: Change, part: str = "") -> Operation:
-        """A retry makes the same operation. The operations of a shell command, which share a prefix, are undone
-        together."""
+        """A retry makes the same operation. A shell command's operations share a prefix and are undone together."""
         command = f"{self.caller.bridge}:" if self.caller.session_id == SHELL_SESSION else ""
         return Operation(command + self._operation_id_of(part), *self.caller.viewer, self.received_at, change)
 
@@ -125,8 +124,7 @@ class Call:
         return asked.reply
 
     async def next_near(self) -> tuple[NearMemory, ...]:
-        """A new pair in Review whose later memory this session stored: pairs are only made after the answer to a
-        store."""
+        """A new pair in Review whose later memory this session stored. Pairs are made after the answer to a store."""
         if self.near_waits:
             with suppress(RemembrancerError):  # the answer is complete without the pair, and the write has succeeded
                 request = TakeNear(*self.caller.viewer)

@@ -174,8 +174,7 @@ class MemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Directory:
-    """Each command is a method of the same name, which returns the answer's text and adds to the `changes` to be
-    made."""
+    """Each command is a method of its name, which returns the answer's text and adds to the `changes` to make."""
 
     def __init__(self, call: Call, files: dict[str, File]) -> None:
         self._call = call

@@ -34,8 +34,7 @@ FIELD_NAMES: Final = {"occurred_at": "day", "valid_until": "its end", "type": ""
 
 
 def day_of(text: str, now: float) -> TimeWindow:
-    """ "Yesterday", "2026-11-17" or "Tuesday" (the most recent) in local time. Raises `InvalidInput` unless it has
-    begun."""
+    """ "Yesterday", "2026-11-17" or "Tuesday" (the last) in local time. Raises `InvalidInput` unless it has begun."""
     today, text = WEEKDAYS[datetime.fromtimestamp(now).weekday()], with_iso_dates(text)
     for phrase in (text, f"on {text}", f"el {text}"):
         if read_query(phrase).lower().removeprefix("on ").strip() == today:

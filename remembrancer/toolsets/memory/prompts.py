@@ -1,6 +1,5 @@
 """Prompts and their texts (`prompts.toml`). Clients offer prompts to people, often as slash commands. A prompt's
-message asks the assistant to call tools, and contains no memories.
-"""
+message asks the assistant to call tools, and contains no memories."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -194,8 +194,7 @@ def given_whole(memories: Sequence[RecalledMemory], *, with_nearest: bool) -> se
 
 async def _standing(nearest: Sequence[RecalledMemory], call: Call) -> list[ListedMemory]:
     """The unseen memories that apply to every task, nearest first (if there are many, only the nearest). A query that
-    has no likely answer and is not a question may be a task, and conventions do not resemble the tasks to which they
-    apply."""
+    has no likely answer and is not a question may be a task, and conventions do not resemble their tasks."""
     session_id, project = call.caller.session_id, call.caller.project
     scopes: tuple[Scope, ...] = ("project", "user")
     most = MOST_STANDING + 1

@@ -1,5 +1,4 @@
-"""The resources: content that a client can read without calling a tool. Untrusted names and contents cannot start a new
-line and so forge a heading."""
+"""What a client can read without calling a tool. Untrusted text cannot start a new line and so forge a heading."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -144,8 +143,7 @@ class Resources:
         self._service = service
 
     async def read(self, caller: Caller, uri: str, received_at: float) -> dict[str, str]:
-        """Without the store, the last known text is marked as outdated. Raises `NotFound`, or the error of the
-        store."""
+        """Without the store, the last known text, marked as outdated. Raises `NotFound`, or the store's error."""
         viewer, most, state = caller.viewer, PREFERENCES_TOKENS, self._service.session(caller)
         pages: dict[str, tuple[Request[Any], Callable[[Any], str]]] = {
             SUMMARY: (
