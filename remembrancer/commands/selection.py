@@ -218,7 +218,7 @@ def _no_answer(error: OSError, tool: str = "") -> MemoryUnavailable:
 def shell_message(failure: Answer) -> str:
     message, argument = failure["message"], failure.get("field", "")
     own, remedy = ARGUMENTS.get(argument.partition("[")[0]), failure.get("remedy", "")
-    message = message.replace(argument, own, 1) if own else message
+    message = re.sub(rf"(?<!\w){re.escape(argument)}(?!\w)", own, message, count=1) if own else message
     message += f" ({REMEDIES.get(remedy.partition(':')[0], remedy)})" if remedy else ""
     return with_short_ids(message)
 
