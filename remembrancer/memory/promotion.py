@@ -39,7 +39,8 @@ MAX_BONUS: Final = max(FOR_KIND.values()) + FOR_VECTORS
 SPEAKING_KINDS: Final[tuple[Kind, ...]] = ("preference",)
 _ADVERB: Final = r"(?:\w+ly|also|always|never|still|now|often|please)"
 _WISH: Final = re.compile(
-    rf"""(?:\b(?!(?:{_ADVERB}|and|but|or)\ )(?P<subject>\w+)(?:['’]d)?(?:,[^,.;:]{{1,60}},|\ \([^()]{{1,60}}\))?\ )?
+    rf"""(?:\b(?!(?:{_ADVERB}|and|but|or)\ )(?P<subject>\w+)(?:['’]d)?
+    (?:,[^,.;:]{{1,60}},|\ \([^()]{{1,60}}\)|[.*”"]+(?=\ (?-i:[a-z])))?\ )?
     \b(?:(?:{_ADVERB}|(?:do|does|would)(?:n['’]t|\ not)?)\ ){{0,3}}
     (?P<verb>prefers?|likes?|wants?|loves?|dislikes?|hates?)\b
     | \b(?:(?P<owner>\w+)['’]s|his|her|their)\ favou?rite\b""",
