@@ -266,10 +266,8 @@ def edit(
     state = _state_of(_as_stored(where, memory, answer) or without_none(given), changed)
     if set(changes) == {"supersedes"}:
         name = " and ".join(_name_of(where, each, answer) for each in given["supersedes"])
-        since = (
-            f"now{state if 'due' in changed else ''}; {where.undo(memory)} takes that back" if changed else "already"
-        )
-        return _done((answer, f"It replaces {name} {since}"))
+        since = f"now{state if 'due' in changed else ''}; {where.undo(memory)} takes that back"
+        return _done((answer, f"It replaces {name} {since if changed else 'already'}"))
     # The given text, since another edit may have followed.
     name = f"“{excerpt(content, QUOTED)}”" if content and "content" in changed else _name_of(where, memory, answer)
     is_closed = done and "kind" in changed and "done" not in changed
@@ -429,7 +427,14 @@ def _erase(where: Where, memories: Sequence[str], *, yes: bool) -> Report:
 def restore(where: Where, memories: Sequence[str], version: int | None, reason: str | None) -> Report:
     """Bring back forgotten memories, or an earlier version of one. 'backup restore' restores a backup."""
     for memory in memories if version is None else ():
-        _check_restorable(where, memory)
+        with suppress(MemoryUnavailable):  # it will be queued
+            before = where.ask("get_memory", memory_id=memory, detail=True)
+            if before.keys().isdisjoint(("forgotten_at", "valid_until", "invalid_reason")):  # or a pair is resolved
+                raise InvalidInput(
+                    f"there is nothing to restore: “{excerpt(before['content'], QUOTED)}” is neither forgotten nor "
+                    "replaced (--version N restores an old version, 'edit ID --reopen' an open end that is done, "
+                    "'edit ID --both' resolves a pair of 'list --review')"
+                )
     done = []
     for memory in dict.fromkeys(memories):
         answer = where.ask("restore_memory", memory_id=memory, version=version, reason=reason)
@@ -441,17 +446,6 @@ def restore(where: Where, memories: Sequence[str], version: int | None, reason: 
             line = f"{line} (still expired{again if is_replaced else ''})"
         done.append((answer, line))
     return _done(*done, several="restored")
-
-
-def _check_restorable(where: Where, memory: str) -> None:
-    """Raises `InvalidInput` unless a memory is forgotten or replaced: the store would resolve a pair instead."""
-    with suppress(MemoryUnavailable):  # it will be queued
-        before = where.ask("get_memory", memory_id=memory, detail=True)
-        if before.keys().isdisjoint(("forgotten_at", "valid_until", "invalid_reason")):
-            raise InvalidInput(
-                f"there is nothing to restore: “{excerpt(before['content'], QUOTED)}” is neither forgotten nor "
-                "replaced (--version N restores an old version, 'edit ID --both' resolves a pair of 'list --review')"
-            )
 
 
 # --- undo ---
