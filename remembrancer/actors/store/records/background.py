@@ -128,7 +128,7 @@ class SqliteBackground:
         return {number for (number,) in rows}
 
     def edited_among(self, numbers: Sequence[int]) -> dict[int, float]:
-        """Return the times at which edits wrote the memories' current texts. Original texts have none."""
+        """Return the times (seconds since the epoch) at which edits wrote current texts; original texts have none."""
         rows = self._file.read(
             f"""SELECT m.number, max(h.changed_at) FROM memories AS m
                 JOIN history AS h ON h.space = m.space AND h.memory_id = m.id
