@@ -241,7 +241,7 @@ def _start_parent_watchdog(launch_input: BinaryIO) -> None:
 
 
 async def acquire(lock: FileLock, owner: str) -> None:
-    """Take `lock`, waiting for a predecessor that is about to exit. Raises `HomeUnusable`."""
+    """Waits for a predecessor that is about to exit. Raises `HomeUnusable`."""
     try:
         if await anyio.to_thread.run_sync(lock.acquire, LOCK_WAIT_S, abandon_on_cancel=True):
             return

@@ -17,7 +17,6 @@ from remembrancer.protocol.errors import FileUnusable, RecordsUnusable, SchemaTo
 from remembrancer.protocol.paths import move_into_place, sync_directory
 
 WAIT_S: Final = 2.0
-"""The maximum wait for another program's lock when a version is read."""
 STEPS: Final = 100
 """An upper bound for steps in a release, patches of a minor release, and minor releases of a major one."""
 SPARE_BYTES: Final = 4 * 1024 * 1024
@@ -32,7 +31,6 @@ OLD_CATALOGUE: Final = ("catalog.db", "lanes/projects.json")
 """The 0.2.0 files: records and catalogue. They stay in a home until a person deletes them."""
 BACKUPS: Final = "backups"
 STAMP: Final = "%Y%m%dT%H%M%SZ"
-"""The time at the end of a daily copy's name, in UTC."""
 COPY: Final = "release"
 """The suffix of a copy, followed by its schema's release: `memory.db.release-0.2.0`."""
 

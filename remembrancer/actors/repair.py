@@ -256,8 +256,7 @@ def _has_empty_page(row: Key) -> bool:
 def _merge_table(
     connection: sqlite3.Connection, table: _Table, source: sqlite3.Connection, scratch: Path, done: Repaired
 ) -> None:
-    """Replace a table's rows with the readable ones, and keep the copy's rows in place of unreadable ones, except rows
-    that, according to an index, have since been deleted."""
+    """Keep the copy's rows in place of unreadable ones, except rows that, according to an index, have been deleted."""
     key = ", ".join(table.key)
     of_copy = set(connection.execute(f"SELECT {key} FROM {table.name}"))  # noqa: S608
     indexed, whole = _indexed(source, table)

@@ -97,7 +97,6 @@ def _is_at_rest(path: Path) -> bool:
 
 
 def _address(path: Path, *, immutable: bool) -> str:
-    """The URI for opening a database read-only. `immutable`: without a log or a lock, if no process can be writing."""
     return f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if immutable else ''}"
 
 

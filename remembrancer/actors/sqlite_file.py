@@ -104,7 +104,6 @@ class SqliteFile:
         self.accesses = 0
         """The transactions that only counted accesses."""
         self.damage: str | None = None
-        """The last damage found."""
         try:
             schema.check(path, self._wait_s)
             self.writer = self._connect()

@@ -112,18 +112,21 @@ class RemoteGateway:
     def finish(self) -> None:
         if self.session:
             with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
-                line = self.connect(GOODBYE_S)
-                line.request("DELETE", self.path, headers={**self.read_token(), **self.session})
-                line.getresponse().read()
+                self.request("DELETE", {**self.read_token(), **self.session}, GOODBYE_S).getresponse().read()
 
-    def connect(self, timeout_s: float) -> http.client.HTTPConnection:
+    def request(
+        self, method: str, headers: dict[str, str], silence_s: float, body: bytes = b""
+    ) -> http.client.HTTPConnection:
         line: http.client.HTTPConnection
+        timeout_s = min(CONNECT_S, silence_s)
         if self.tls is not None:
             line = http.client.HTTPSConnection(self.host, self.port, timeout=timeout_s, context=self.tls)
         else:
             line = http.client.HTTPConnection(self.host, self.port, timeout=timeout_s)
         line.connect()
         line.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        line.sock.settimeout(silence_s)
+        line.request(method, self.path, body or None, headers)
         return line
 
 
@@ -184,19 +187,13 @@ class _FarEnd:
             if str(asked).startswith(REPLAY_ID) and self._remote.session:
                 return  # the session continues with the current gateway
             self._remote.session = {}
-        line = self._send(text, message)
+        line = self._remote.request("POST", self._headers(message), ANSWER_S, text)
         if asked is None or method is None or method == HANDSHAKE:
             self._take(line, message)
             if method == "notifications/initialized" and self._remote.session:
                 self._in_thread(self._listen)
         else:
             self._in_thread(self._take, line, message)
-
-    def _send(self, text: bytes, message: dict[str, Any]) -> http.client.HTTPConnection:
-        line = self._remote.connect(CONNECT_S)
-        line.sock.settimeout(ANSWER_S)
-        line.request("POST", self._remote.path, text, self._headers(message))
-        return line
 
     def _headers(self, message: dict[str, Any]) -> dict[str, str]:
         headers = {**self._remote.read_token(), **self._remote.session}
@@ -242,7 +239,6 @@ class _FarEnd:
             }
 
     def _explain(self, response: http.client.HTTPResponse, message: dict[str, Any]) -> None:
-        """Report the host's refusal of this request, or of all requests."""
         url, status = self._remote.url, response.status
         try:
             error = json.loads(response.read())["error"]
@@ -265,9 +261,7 @@ class _FarEnd:
 
     def _listen(self) -> None:
         headers = {**self._remote.read_token(), **self._remote.session, "Accept": "text/event-stream"}
-        line = self._remote.connect(CONNECT_S)
-        line.sock.settimeout(LISTEN_S)
-        line.request("GET", self._remote.path, headers=headers)
+        line = self._remote.request("GET", headers, LISTEN_S)
         with contextlib.closing(line), contextlib.closing(line.getresponse()) as response:
             if response.status != 200:
                 self._explain(response, {})

@@ -124,7 +124,7 @@ class Conversation:
             self.connect_at = now
 
     def _take(self, text: bytes, line: bytes, now: float) -> bytes | None:
-        """Record a client's line, or return the error that refuses it."""
+        """Returns the error that refuses a line."""
         try:
             message = json.loads(text.decode())
         except (ValueError, RecursionError):
@@ -226,7 +226,6 @@ class Conversation:
         self._tell_client(line)
 
     def _remember(self, message: dict[str, Any]) -> None:
-        """Remember a successful request that a new gateway needs."""
         match message["method"]:
             case "initialize":
                 self._initialize = message
@@ -333,6 +332,5 @@ class LineBuffer:
         return lines
 
     def finish(self) -> list[bytes]:
-        """The last line, if it does not end with a newline."""
         rest, self._rest = bytes(self._rest), bytearray()
         return [rest] if rest else []

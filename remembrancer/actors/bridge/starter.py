@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
 LOOK_AGAIN_S = 0.05
-"""The time between two checks of a runtime being started by another process."""
 _OF_A_SESSION = ("REMEMBRANCER_PROJECT", TOOLSETS_VARIABLE, "REMEMBRANCER_BRIDGE_BUDGET_S", *SESSION_VARIABLES)
 _NOT_INHERITED = frozenset((*_OF_A_SESSION, *HOME_VARIABLES, *CONFIG_VARIABLES))
 """A runtime gets absolute paths of the home and its configuration file, since its working directory differs."""
@@ -49,7 +48,6 @@ class Starter:
         self.failure: str | None = None
         """The error that the last attempt reported, until the next attempt. Killed attempts are simply repeated."""
         self.status = 0
-        """The exit status of that runtime; 0 without an error."""
         self.is_lasting = False
         self._output: IO[bytes] | None = None
 
@@ -74,7 +72,6 @@ class Starter:
         self.finish()
 
     def _pause(self, now: float) -> None:
-        """Wait before the next attempt; the wait doubles with each failure in a row."""
         self._not_before = now + self._pause_s
         self._pause_s = min(LONGEST_PAUSE_S, self._pause_s * 2)
 

@@ -25,7 +25,6 @@ from remembrancer.protocol.writes import ProjectRef
 NOT_SUMMARISED: Final[frozenset[Kind]] = frozenset({"scratchpad", OPEN_END, SESSION_RECORD})
 THEME_COSINE: Final = 0.45
 THEME_SESSIONS: Final = 3
-"""The minimum number of sessions."""
 MOST_OF_A_THEME: Final = 60
 PROCEDURE_KINDS: Final = frozenset({"procedure", "error_fix"})
 MOST_PATTERNS: Final = 20
@@ -39,7 +38,6 @@ LONGEST_SOURCE: Final = SUMMARY_CHARACTERS // SMALLEST_CLUSTER
 """The longest memory that is summarised: a summary that repeats a longer memory saves nothing."""
 
 Derived = tuple[AddMemory, *tuple[Edit, ...]]
-"""The edit that adds a derived memory, and the edits that go with it."""
 
 
 PatternPlan = tuple[Pattern, Derived | None]
@@ -107,7 +105,6 @@ def _portions(cluster: Sequence[Material]) -> Iterator[list[Material]]:
 
 
 def _are_of_series(one: Material, other: Material) -> bool:
-    """True if two texts have the same form and differ only in their numbers or names."""
     is_numbered = one.content != other.content and frame_of(one.content) == frame_of(other.content)
     return is_numbered or bool(two_things(one.content, other.content))
 
@@ -188,7 +185,7 @@ def _derive(what: str, kind: Kind, sources: Sequence[Material], content: str) ->
 
 
 def _entities(sources: Sequence[Material]) -> tuple[tuple[str, str, str], ...]:
-    """The entities of all sources without duplicate names, most common first."""
+    """Without duplicate names, most common first."""
     entities = [entity for source in sources for entity in source.entities]
     counts = Counter(entity.name for entity in entities)
     first = {entity.name: (entity.name, entity.type, entity.relationship) for entity in reversed(entities)}

@@ -139,7 +139,6 @@ def plan_forgetting(memories: Iterable[Material], now: float) -> Changes:
 
 
 def _is_wanted(memory: Material) -> bool:
-    """True if a person pinned or restored the memory."""
     return memory.pinned or memory.undone in ("archived", "forgotten")
 
 

@@ -27,7 +27,7 @@ THEME_STATUSES: Final[tuple[Status, ...]] = ("active", "consolidated", "promoted
 
 
 async def reflect(request: Reflect, store: StoreClient, settings: Settings, clock: Clock) -> Reflected:
-    """Carry out a reflection, or report what it would do. A repetition has no further effect."""
+    """A repetition has no further effect."""
     project = request.project
     own = await read_settled(store, ReadMemories(project, session_id=request.session_id), settings, WAIT_S)
     summaries: list[Derived] = []

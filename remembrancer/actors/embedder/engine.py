@@ -41,13 +41,11 @@ class Engine(abc.ABC):
 
     identity: ModelIdentity
     scale = CALIBRATED
-    """The scale of the model's cosines, measured when the engine is loaded."""
     tokenizer: ModelTokenizer
     passage_budget: int
     """The maximum number of tokens in a passage, without the special tokens (and the prompt) around it."""
     passage_tokens = PASSAGE_TOKENS
     batch_tokens = BATCH_TOKENS
-    """The desired number of padded tokens (rows times longest row) in a batch."""
 
     @abc.abstractmethod
     def embed_passages(self, texts: Sequence[str]) -> Vectors:

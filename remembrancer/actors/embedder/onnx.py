@@ -42,7 +42,6 @@ class OnnxEngine(Engine):
     """A BERT-like encoder with mean pooling. The identity's dimensions are taken from the first vector."""
 
     passage_prompt = question_prompt = ""
-    """The text that the model expects before a passage or a question."""
 
     def __init__(self, identity: ModelIdentity, tokenizer: ModelTokenizer, session: Any) -> None:
         self._session = session

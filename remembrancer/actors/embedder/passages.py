@@ -76,7 +76,7 @@ def split_passages(text: str, tokenizer: TokenCounter, budget: int) -> list[Meas
 
 
 def _measured_words(text: str, bounds: Sequence[int], tokenizer: TokenCounter, most: float) -> list[tuple[int, int]]:
-    """The start of each word between the bounds, and its number of tokens. Words with more than `most` are halved."""
+    """The start of each word and its number of tokens. Words with more than `most` are halved."""
     words = [match.span(1) for begin, end in pairwise(bounds) for match in _WORD.finditer(text, begin, end)]
     measured: list[tuple[int, int]] = []
     while words:

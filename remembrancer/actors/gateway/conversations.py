@@ -266,7 +266,6 @@ class Session(ClientConversation):
         """True if the client's calls carry no client information."""
 
     async def serve(self) -> None:
-        """Serve until the connection ends. Calls in progress are finished."""
         async with self._tasks:
             await self._take_lines()
             self._writer.close()  # the client is gone

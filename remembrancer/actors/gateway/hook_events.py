@@ -158,7 +158,6 @@ def summarized(response: object) -> str:
 
 LOOK_S: Final = 0.5
 PAUSE_S: Final = 5.0
-"""The pause before retrying an event that cannot be written now, for example because the disk is full."""
 PRESENT_S: Final = 1800.0
 """A session counts as present for this long after its last event, unless it has ended: people take time to think."""
 

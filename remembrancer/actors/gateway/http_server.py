@@ -264,7 +264,6 @@ class HttpServer:
             self._server.should_exit = True
 
     async def _end(self, server: uvicorn.Server) -> None:
-        """Tell clients that are still waiting to retry."""
         if not server.started:
             return
         for listening in server.servers:

@@ -147,7 +147,6 @@ class ShownLog:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection for one transaction; creates a missing file."""
     if not path.exists():
         path.touch(mode=0o600)
     with closing(sqlite3.connect(path, timeout=1.0)) as connection, connection:

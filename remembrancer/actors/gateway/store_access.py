@@ -63,7 +63,6 @@ from remembrancer.toolsets.service import Asked, Caller, MemoryService, SessionS
 WRITE_SHARE: Final = 0.25
 """The fraction of a call's budget for which a write waits for the store before it is queued."""
 MIN_BUDGET_S: Final = 0.25
-"""The minimum budget of a request, however long its client has already waited."""
 LOST_PAUSE_S: Final = 0.02
 MARGIN_S: Final = 0.2
 """Reserved for returning the answer."""

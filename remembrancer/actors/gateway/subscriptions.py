@@ -97,8 +97,6 @@ def _is_seen_by(operation: Operation, caller: Caller) -> bool:
 
 
 class Subscriptions:
-    """The watchers of all sessions, by connection key."""
-
     def __init__(self, tasks: anyio.abc.TaskGroup) -> None:
         self._tasks = tasks
         self._watchers: dict[str, SessionWatcher] = {}

@@ -57,7 +57,6 @@ _QUEUED: Final = "operation_id, operation, lane, memory_id, queued_at"
 _COLUMNS: Final = {"queued": _QUEUED, "rejected": f"{_QUEUED}, rejected_at, code, message"}
 USER_LANE: Final = "user"
 NOTES: Final = ".notes"
-"""The suffix of a project's lane for notes."""
 UNREADABLE_OPERATION: Final = "unreadable"
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Operation)
@@ -160,7 +159,6 @@ class QueueFile:
         return rows, rejected
 
     def append(self, row: QueuedRow) -> None:
-        """Append a row durably, unless it is already queued."""
         with self._action() as database:
             database.execute(
                 f"""INSERT OR IGNORE INTO queued ({_QUEUED})
@@ -189,7 +187,7 @@ class QueueFile:
         return oldest, unreadable
 
     def settle(self, applied: Sequence[str], rejected: Mapping[str, Failure], now: float) -> int:
-        """Remove applied operations, and set rejected ones aside. Returns the number of operations now set aside."""
+        """Returns the number of operations now set aside."""
         with self._action() as database:
             database.executemany(
                 "INSERT OR REPLACE INTO rejected SELECT operation_id, operation, lane, memory_id, queued_at, ?, ?, ?"
@@ -260,7 +258,7 @@ class Lane:
     refused_at: str = ""
     """The path of the oldest operation's project."""
     again_at: float = 0.0
-    """The time of the next attempt after a failed one, on the monotonic clock."""
+    """On the monotonic clock."""
     failures: int = 0
     """The number of internal errors with the first operations, which are then sent one by one to find the cause."""
 
@@ -282,7 +280,6 @@ class WriteQueue:
         self.problem: str | None = None
         """The reason why the file cannot be opened. Meanwhile nothing is queued."""
         self.damage: str | None = None
-        """The damage found in the file, and how much could be recovered."""
 
     async def open(self) -> None:
         """If the file cannot be opened, it stays unchanged, and `problem` says why."""
@@ -316,7 +313,7 @@ class WriteQueue:
         return sum(len(self.lanes[name].waiting) for name in lanes if name in self.lanes)
 
     def lane_of(self, operation: Operation) -> str:
-        """An operation's lane: the lane of a waiting operation on the same memory, if there is one."""
+        """The lane of a waiting operation on the same memory, if there is one."""
         change, project_id = operation.change, operation.project.id
         if isinstance(change, WriteNote):  # a separate lane, since the note's disk may hang; a note has no memories
             return project_id + NOTES

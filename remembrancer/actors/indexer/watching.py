@@ -28,7 +28,7 @@ from remembrancer.protocol.system import IS_POLLED
 UNWATCHED_LOOK_S: Final = 10.0
 RETRY_S: Final = 5.0
 FIRST_REPORT_MS: Final = 2000
-"""The time after which a watch that has seen no changes reports that it has begun."""
+"""A watch that has seen no changes then reports that it has begun."""
 MAX_OPEN_BATCHES: Final = 4
 BATCH_FILES: Final = 200
 DAMAGED: Final = (RecordsUnusable, InternalError, zlib.error, UnicodeDecodeError)
@@ -49,7 +49,6 @@ class Scan(NamedTuple):
 class TreeFiles(ABC):
     root: Path
     quiet_s: float
-    """The time without changes before files are read."""
     longest_s: float
     """The maximum time before files are read, even if they keep changing."""
     look_s: float = math.inf
@@ -198,7 +197,6 @@ class Indexer:
         return counts
 
     async def _follow(self) -> None:
-        """Request a comparison after each change of a file, and regularly while the system cannot report changes."""
         while True:
             pause_s = 0.0
             try:

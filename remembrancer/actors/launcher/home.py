@@ -102,7 +102,7 @@ def clear_memory_home(paths: RuntimePaths) -> None:
 
 
 def read_record(paths: RuntimePaths) -> int | None:
-    """The process id of the last launcher that locked the home; None without a readable record."""
+    """The process id of the last launcher; None without a readable record."""
     try:
         return int(json.loads(read_file(paths.runtime_record))["pid"])
     except (OSError, ValueError, TypeError, KeyError):

@@ -77,7 +77,6 @@ class Lifecycle:
 
     @property
     def is_retiring(self) -> bool:
-        """True if the process was told to exit and will not be started again."""
         return self.state in ("stopping", "stopped")
 
     @property

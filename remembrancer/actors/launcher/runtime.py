@@ -166,7 +166,6 @@ class Supervisor(System):
         )
 
     async def run(self) -> str:
-        """Returns the reason for stopping."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:  # keep ignoring it, as nohup requires
@@ -185,7 +184,7 @@ class Supervisor(System):
         return reason
 
     async def _watch_sockets(self) -> None:
-        """End the runtime if its sockets are deleted: it holds the home, but no new session can reach it."""
+        """Without its sockets, the runtime holds the home, but no new session can reach it."""
         socket = self._paths.control_endpoint.removeprefix("ipc://")
         while os.path.lexists(socket):  # noqa: ASYNC110, ASYNC240 - no event reports it, and no disk is waited for
             await anyio.sleep(SOCKETS_LOOK_S)
@@ -266,7 +265,6 @@ class Supervisor(System):
                 self._decide(self._core.on_health, peer.name, peer.incarnation, health)
 
     async def _ping(self, peer: Peer) -> bool:
-        """True if the process answers."""
         with contextlib.suppress(RemembrancerError):
             health = await self._router.ask(peer, Ping(), timeout_s=self._settings.stall_timeout_s)
             self._decide(self._core.on_health, peer.name, peer.incarnation, health)
@@ -330,7 +328,6 @@ def _kill_group(child: asyncio.subprocess.Process) -> None:
 
 
 def _failure_in(output: Path, name: str) -> Failure:
-    """The failure that a process reported in the last line of its output."""
     with contextlib.suppress(OSError, IndexError, msgspec.MsgspecError):
         return _decode_failure(output.read_bytes().splitlines()[-1])
     return Failure("start_failed", f"it cannot start: see {name}.log in the home's logs")

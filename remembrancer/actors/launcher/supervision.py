@@ -32,7 +32,6 @@ class Supervision:
         self._system = system
         self._wanted = settings.embedders
         self._processes: dict[str, Lifecycle] = {}
-        """The gateway, the store, and other processes while there is work for them, by name."""
         self.reports: dict[str, ProcessHealth] = {}
         """Each process's last health report by name, kept after its end, since an old report is better than none."""
         least_s = 2 * HEARTBEAT_S if for_sessions else math.inf  # sessions are reported at each heartbeat
