@@ -20,7 +20,7 @@ MAX_HELLO_BYTES = 64 * 1024
 
 CONTROL = b"!"
 WELCOME = b"!welcome "
-"""Followed by a JSON object: the gateway's `version` and `incarnation`."""
+"""Followed by an empty JSON object."""
 REFUSED = b"!refused "
 """Followed by the reason, for a person: this bridge cannot be served, and the connection ends."""
 INVALID = b"!invalid "

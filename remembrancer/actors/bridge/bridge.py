@@ -242,7 +242,6 @@ def _claim_output() -> int:
 
 
 def _options(argv: list[str]) -> dict[str, str]:
-    """Raises `ValueError` if an option is invalid."""
     try:
         given, others = getopt.getopt(argv, "", [f"{name}=" for name in OPTIONS])
     except getopt.GetoptError as error:

@@ -109,7 +109,6 @@ class JobLoop:
                 request = AwaitJob(sort, job, await self._outcome_of(job))
 
     async def _outcome_of(self, job: Job) -> Outcome | Failure:
-        """Carry out a job. This is the only place where an error in a job becomes a message."""
         description = f"{NAMES[type(job.work)]} {job.project.id if job.project else 'the user'}"
         self._jobs[job.sort] = description
         logger.info("job begun", extra={"job": description})

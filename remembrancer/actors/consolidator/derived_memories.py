@@ -185,7 +185,6 @@ def _derive(what: str, kind: Kind, sources: Sequence[Material], content: str) ->
 
 
 def _entities(sources: Sequence[Material]) -> tuple[tuple[str, str, str], ...]:
-    """Without duplicate names, most common first."""
     entities = [entity for source in sources for entity in source.entities]
     counts = Counter(entity.name for entity in entities)
     first = {entity.name: (entity.name, entity.type, entity.relationship) for entity in reversed(entities)}

@@ -143,7 +143,6 @@ def _is_wanted(memory: Material) -> bool:
 
 
 def plan_notes(memories: Iterable[Material], now: float) -> Changes:
-    """The edits that forget old session-only notes of closed sessions."""
     reason = f"maintenance: its session has been closed for {SESSION_DETAILS_KEPT_S / DAY_S:g} days"
     before = now - SESSION_DETAILS_KEPT_S
     return {

@@ -40,8 +40,7 @@ class EncoderWeights(Protocol):
     def norm(self, name: str) -> tuple[Floats, Floats]:
         """The factors and the bias of a layer norm."""
 
-    def product(self, name: str) -> Product:
-        """A matrix with its scales and bias."""
+    def product(self, name: str) -> Product: ...
 
 
 def graph_of(model: str) -> Path:

@@ -24,8 +24,7 @@ _WORD: Final = re.compile(r"(\S{1,200})\s*")
 class TokenCounter(Protocol):
     """The part of a tokenizer that the splitter needs. Special tokens around the text do not count."""
 
-    def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """The number of tokens in each text."""
+    def count_tokens(self, texts: Sequence[str]) -> list[int]: ...
 
 
 class MeasuredPassage(NamedTuple):

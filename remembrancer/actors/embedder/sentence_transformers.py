@@ -89,7 +89,6 @@ def load(choice: ModelChoice, _: Settings, threads: int) -> SentenceTransformerE
 
 
 def _complete(model: Any, known: NamedModel, *, has_pooling: bool) -> None:
-    """Add the prompts and the pooling to a model whose files do not specify them."""
     if not any((model.prompts or {}).values()) and known.passage_prompt:
         model.prompts = {"document": known.passage_prompt, "query": known.question_prompt}
     if not has_pooling:

@@ -20,7 +20,6 @@ import anyio.abc
 import anyio.to_thread
 import msgspec
 
-from remembrancer import __version__
 from remembrancer.actors.gateway.elicitation import Questions
 from remembrancer.actors.gateway.session_registry import ClientConversation, SessionRegistry
 from remembrancer.config.project import project_of, working_tree_of
@@ -442,8 +441,7 @@ class Listener:
                 if not hello.passing:
                     async with self._loading:
                         make = await anyio.to_thread.run_sync(self._load_mcp, abandon_on_cancel=True)
-                welcome = {"version": __version__, "incarnation": self._service.incarnation}
-                writer.write(WELCOME + msgspec.json.encode(welcome) + b"\n")
+                writer.write(WELCOME + b"{}\n")
                 await self._converse(make, hello, reader, writer)
         except RemembrancerError as error:
             logger.warning("a bridge was refused", extra={"code": error.code, "reason": error.message})

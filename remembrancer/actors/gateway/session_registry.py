@@ -43,8 +43,7 @@ class ClientConversation(abc.ABC):
         self._notices = notices
 
     @abc.abstractmethod
-    async def caller(self) -> Caller:
-        """The caller of its requests."""
+    async def caller(self) -> Caller: ...
 
     def take_notices(self) -> list[Notice]:
         notices, self._notices = self._notices, []

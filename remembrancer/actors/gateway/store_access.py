@@ -255,7 +255,6 @@ class StoreAccess(MemoryService):
             return EmbeddingState(embedded=False, error=error.message)
 
     def others_wrote(self, operations: Sequence[Operation]) -> None:
-        """Record other machines' changes to shared memories."""
         for operation in operations:
             if isinstance(operation.change, EraseMemory):
                 gone = (operation.change.memory_id,)

@@ -25,7 +25,6 @@ logger = logging.getLogger(__name__)
 
 
 async def _read_until_death(request: ReadFiles) -> list[ReadFile]:
-    """Read files in a new process, up to the first one that kills it."""
     command = (sys.executable, "-P", "-s", "-m", "remembrancer.code.reader")
     with anyio.CancelScope(shield=True):  # otherwise nothing would end a half-started process
         process = await asyncio.create_subprocess_exec(

@@ -67,8 +67,7 @@ class TreeFiles(ABC):
         """Compare the disk with these files of the index; None if the tree is gone. Blocks."""
 
     @abstractmethod
-    async def read(self, batch: Sequence[Any]) -> Sequence[ReadFile | ReadNote]:
-        """Read changed files for the index."""
+    async def read(self, batch: Sequence[Any]) -> Sequence[ReadFile | ReadNote]: ...
 
     def left_out(self, scan: Scan, known: Mapping[str, FileState]) -> dict[str, str]:
         """The skipped files to report to a client, with the reasons."""

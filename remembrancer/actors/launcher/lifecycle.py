@@ -38,8 +38,7 @@ class System(Protocol):
     def start(self, process: "Lifecycle") -> str:
         """Start a process. Returns its incarnation, which is unique."""
 
-    def ping(self, process: "Lifecycle") -> None:
-        """Ask a process for its health."""
+    def ping(self, process: "Lifecycle") -> None: ...
 
     def tell(self, process: "Lifecycle", message: Stop | PeerGone) -> None:
         """Send a message to a process. It is dropped if the process is not connected."""
@@ -81,7 +80,6 @@ class Lifecycle:
 
     @property
     def next_at(self) -> float:
-        """The next time at which `tick` has something to do."""
         return self._steps[0][0] if self._steps else math.inf
 
     def start(self, now: float) -> None:
