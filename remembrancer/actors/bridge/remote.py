@@ -246,7 +246,7 @@ class _FarEnd:
         except (ValueError, KeyError, TypeError):
             if status >= 500:
                 raise ConnectionError("its server is down") from None  # behind a proxy
-            raise ValueError(f"{url} answered with HTTP {status}, and is not Remembrancer") from None
+            raise ValueError(f"{url} is not Remembrancer: it answered with HTTP {status}") from None
         if status in (401, 403, 421):
             raise ValueError(f"{url} refused access ({status}): {reason}")
         if status == 404 and self._remote.session:

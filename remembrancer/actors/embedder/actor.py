@@ -228,7 +228,7 @@ class RemoteEmbedderActor(EmbedderActor):
 
     def _use(self, engine: Engine | None, error: str | None = None) -> None:
         super()._use(engine, error)
-        unusable = f"the model cannot be used, and will be retried: {error}"
+        unusable = f"the model cannot be used, and is loaded again soon: {error}"
         self._tell(unusable if engine is None else f"the model {engine.identity.model} is loaded")
 
     def _on_connection(self, up: bool) -> None:

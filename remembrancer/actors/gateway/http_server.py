@@ -427,7 +427,7 @@ class HttpServer:
         first = grant.projects[0] if grant is not None and grant.projects else self._home
         directory = Path(named or first)
         if not directory.is_absolute() or "\0" in named:
-            raise HttpRefusal(400, "a project is named by the absolute path of its directory")
+            raise HttpRefusal(400, "name the project by the absolute path of its directory")
         project, tree = await anyio.to_thread.run_sync(_place, directory, grant)
         tools, notices = choose_tools(self._service.tools, headers.get(TOOLSETS))
         withheld = frozenset[str]()

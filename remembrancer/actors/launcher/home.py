@@ -74,7 +74,7 @@ def take_home(paths: RuntimePaths, wait_s: float) -> FileLock:
     pid = read_record(paths)
     who = "another process" if pid is None else f"process {pid}"
     raise AlreadyRunning(
-        f"a runtime of the home {paths.home} is already running ({who}): "
+        f"a runtime is already running for {paths.home} ({who}): "
         "'remembrancer status' shows it, 'remembrancer down' stops it"
     )
 
