@@ -235,7 +235,7 @@ def write_copy(source: sqlite3.Connection, target: Path) -> None:
     """Copy a database into a new file, and check the copy. Raises `RecordsUnusable` if it is damaged, `OSError` or
     `sqlite3.Error` if the copy cannot be written."""
     target.unlink(missing_ok=True)  # left by an interrupted attempt
-    os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    target.touch(mode=0o600, exist_ok=False)
     try:
         with contextlib.closing(sqlite3.connect(target, isolation_level=None)) as copy:
             source.backup(copy)

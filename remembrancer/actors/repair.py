@@ -63,11 +63,9 @@ def rebuild(damaged: Path, copy: Path | None, target: Path, lay_out: Work, recou
     fresh, scratch = (target.with_name(f"{target.name}.{word}") for word in ("new", "reading"))
     try:
         delete_database(fresh)
+        fresh.touch(mode=0o600, exist_ok=False)
         if copy is not None:
             shutil.copyfile(copy, fresh)
-            fresh.chmod(0o600)
-        else:
-            os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         done = Repaired()
         with closing(sqlite3.connect(fresh, isolation_level=None)) as connection:
             connection.execute("PRAGMA journal_mode = DELETE")
@@ -104,7 +102,7 @@ def _make_readable(damaged: Path, fresh: Path, scratch: Path) -> dict[str, int]:
     """Copy a damaged file with its log, and return the root pages of the tables and indexes that can still be read. If
     the first page is unreadable, the new database's first page replaces it."""
     delete_database(scratch)
-    os.close(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    scratch.touch(mode=0o600, exist_ok=False)
     for suffix in ("", "-wal"):
         source = damaged.with_name(damaged.name + suffix)
         if source.is_file():

@@ -99,17 +99,16 @@ class Starter:
         from remembrancer.protocol.file_locks import FileLock
 
         os.makedirs(self._places.home, mode=0o700, exist_ok=True)
+        self._not_before = now + LOOK_AGAIN_S
         lock = FileLock(self._places.start_lock)
         if not lock.try_acquire():
-            self._not_before = now + LOOK_AGAIN_S
             return
         self._lock = lock
         # Check only with the start lock, and not while our child starts: the check takes the lock for a moment.
         if FileLock(self._places.runtime_lock).is_held_elsewhere():
             self.finish()
-            self._not_before = now + LOOK_AGAIN_S
-            return
-        self._spawn(lock)
+        else:
+            self._spawn(lock)
 
     def _spawn(self, lock: FileLock) -> None:
         """The runtime inherits the start lock, so that no other runtime is started after this process ends."""
