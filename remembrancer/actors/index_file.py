@@ -171,8 +171,7 @@ class FileState(NamedTuple):
 
 
 class ReadNote(NamedTuple):
-    """`path` is relative to the workspace, or absolute outside it. Without `chunks`, only the file's time has
-    changed."""
+    """`path` is relative to the workspace, or absolute outside it. Without `chunks`, only the time has changed."""
 
     path: str
     mtime_ns: int

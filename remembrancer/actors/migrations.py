@@ -90,13 +90,10 @@ class Schema:
         return False
 
     def migrate(self, connection: sqlite3.Connection, path: Path | None) -> None:
-        """Migrate the file behind a connection to the latest version, in one transaction. If several processes try
-        this, one migrates and the rest wait.
-
-        A file with content is first copied next to itself (`path`; None: it is already a copy). A kill, a full disk or
-        a failing step leaves the file unchanged. Raises the same errors as `refuse` and `write_checked_copy`, and
-        `RecordsUnusable` if a step fails.
-        """
+        """Migrate the file behind a connection to the latest version, in one transaction. A file with content is first
+        copied next to itself (`path`; None: it is already a copy). If several processes try this, one migrates and the
+        rest wait. Raises the same errors as `refuse` and `write_checked_copy`, and `RecordsUnusable` if a step
+        fails."""
         if _version(connection) == self.latest:
             return
         try:

@@ -1,5 +1,4 @@
-"""Rebuilds a sound database from a damaged one: the rows that SQLite can still read, and an earlier copy's other
-rows."""
+"""Rebuilds a sound database from the readable rows of a damaged one, and an earlier copy's other rows."""
 
 import os
 import shutil
@@ -128,8 +127,7 @@ def _put_first_page(path: Path, page: bytes) -> None:
 
 
 def _opened(scratch: Path, table: _Table, roots: Mapping[str, int]) -> sqlite3.Connection:
-    """Open a damaged file with a first page that describes only one table, as `t`: the rest of the schema may be
-    damaged."""
+    """Open a damaged file with a first page that describes only one table, as `t`: the schema may be damaged."""
     columns = list(table.columns)
     if table.has_rowid and table.key[0] in columns:
         columns[columns.index(table.key[0])] += " INTEGER PRIMARY KEY"

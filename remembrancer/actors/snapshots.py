@@ -50,12 +50,9 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def snapshot_of(path: Path, schema: Schema, *, leaves_no_log: bool = False) -> Iterator[Snapshot | None]:
-    """A snapshot of a database's current state; None if there is no database yet, or it is empty. Raises
-    `SchemaTooNew`, `SchemaTooOld`, `FileLocked`, or `RecordsUnusable` if the file cannot be read.
-
-    A database that no process has open gets an empty log beside it, or (`leaves_no_log`) is read on the assumption that
-    no process will open it. On a read-only disk SQLite cannot create the log, and the file is complete.
-    """
+    """A snapshot of a database's current state; None if there is no database yet, or it is empty. A database that no
+    process has open gets an empty log beside it, or (`leaves_no_log`) is read on the assumption that no process will
+    open it. Raises `SchemaTooNew`, `SchemaTooOld`, `FileLocked` or `RecordsUnusable`."""
     if not os.path.lexists(path):
         yield None
         return

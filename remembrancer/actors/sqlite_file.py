@@ -123,8 +123,7 @@ class SqliteFile:
         return _identity_of(self.path) != self._identity
 
     def empty_log(self) -> bool:
-        """Move the write-ahead log into the database. Returns False if a reader is still in the way after
-        `BUSY_TIMEOUT_S`."""
+        """Move the log into the database. Returns False if a reader is still in the way after `BUSY_TIMEOUT_S`."""
         with self.writing:
             ((is_busy, _, _),) = self.writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         return not is_busy

@@ -1,6 +1,5 @@
-"""The consolidator does non-urgent work with low priority. The store finds its jobs in the records, and the results are
-submitted as operations. So it can be killed at any moment: the job is found again, and no operation is applied
-twice."""
+"""The consolidator does non-urgent work with low priority. It can be killed at any moment: the store finds its jobs in
+the records again, and no operation is applied twice."""
 
 import logging
 import math

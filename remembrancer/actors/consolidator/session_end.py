@@ -1,6 +1,5 @@
-"""The end of a session: valuable memories are promoted, related ones are summarised, and the session is closed. These
-are separate transactions, in this order. If the process dies in between, the repeated job continues with the rest. The
-store has already written the session's record, and rewrites it when the session is closed."""
+"""The end of a session: valuable memories are promoted, related ones are summarised, and the session is closed, in
+separate transactions. If the process dies in between, the repeated job continues with the rest."""
 
 from collections.abc import Iterable, Sequence
 from functools import partial

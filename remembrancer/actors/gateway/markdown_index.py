@@ -1,5 +1,4 @@
-"""The setting `markdown_index`: keeps a block of a Markdown file in step with the project's memories, in the
-background."""
+"""The setting `markdown_index`: keeps a block of a Markdown file in step with the project's memories."""
 
 import logging
 import time

@@ -1,5 +1,4 @@
-"""Compares the files of one tree with their index, and reads changed ones: at the start, on request, and after
-changes."""
+"""Compares the files of one tree with their index, and reads the changed ones."""
 
 import logging
 import math
@@ -37,8 +36,7 @@ logger = logging.getLogger(__name__)
 
 
 class Scan(NamedTuple):
-    """The files to read, the paths that are gone, the total number of files, and those left out, by path or by
-    reason."""
+    """The files to read, the paths that are gone, the number of files, and those left out, by path or by reason."""
 
     changed: Sequence[Any]
     removed: Sequence[str]

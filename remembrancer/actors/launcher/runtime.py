@@ -75,8 +75,8 @@ def actor_command(role: str) -> list[str]:
 
 class Runtime(NamedTuple):
     """`secrets` may include the embedders' secrets. `command` maps a role to the command that runs it. `in_memory`: the
-    content of the home is deleted after an orderly stop. `no_token`: HTTP is open to every program on this machine.
-    `when_started` is called once the runtime can no longer fail to start."""
+    content of the home is deleted after an orderly stop. `when_started` is called once the runtime can no longer
+    fail."""
 
     paths: RuntimePaths
     load_configuration: Callable[[], Configuration]
