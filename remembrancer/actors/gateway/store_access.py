@@ -315,9 +315,7 @@ class StoreAccess(MemoryService):
         reply: Any
         if (kept := self._answers.find(question, received_at)) is not None:
             reply, what = kept.reply, f"This is the answer to this question as of {iso(kept.at)}."
-        elif isinstance(question, Recall) and not question.searches_memories:
-            raise error
-        elif isinstance(question, Recall | GatherContext):
+        elif isinstance(question, GatherContext) or (isinstance(question, Recall) and question.searches_memories):
             memories, at = self._answers.last_shown(question.project, question.session_id) or ((), received_at)
             what = "Nothing has been found for this session yet."
             if memories:
