@@ -74,7 +74,7 @@ class WorkspaceFiles(TreeFiles):
         self._known, self._force = known, asked is not None and asked.force
         found, skipped = scan(self.root, self._settings)
         source = None if asked is None else asked.source
-        changed = [file for file in found if self._is_due(file, known.get(file.shown), asked)]
+        changed = [file for file in found if self.is_due(file, known.get(file.shown), asked)]
         there = {file.shown for file in found}
         removed = [path for path, state in known.items() if path not in there and source in (None, state.kind)]
         return Scan(changed, removed, sum(source in (None, file.source) for file in found), skipped)
@@ -96,16 +96,15 @@ class WorkspaceFiles(TreeFiles):
     def concerns(self, path: Path) -> bool:
         return path == self.root or any(path.is_relative_to(place) for place in self._places)
 
-    def _is_due(self, file: FoundFile, known: FileState | None, asked: ToRead | None) -> bool:
+    def is_due(self, file: FoundFile, known: FileState | None, asked: ToRead | None = None) -> bool:
         """True if a file is new or has changed (a transcript may wait), or a client requests it anyway."""
         is_known = known is not None and (known.mtime_ns, known.size) == (file.mtime_ns, file.size)
         if is_known and not (asked is not None and asked.force):
             return False
         if asked is not None:
             return asked.source in (None, file.source)
-        return known is None or self.is_due(file, known)
-
-    def is_due(self, file: FoundFile, known: FileState) -> bool:
+        if known is None:
+            return True
         grown = file.size - known.size
         if file.source != "sessions" or grown <= 0 or time.time() - file.mtime_ns / 1e9 > ENDED_S:
             return True
