@@ -77,7 +77,7 @@ from remembrancer.protocol.writes import (
 from tests.actors.store_process import Apart, Launched, Launcher
 from tests.conftest import ROOT_OF_FILES
 from tests.faults.soak import Figures
-from tests.links import Link
+from tests.links import LOOPBACK, Link
 from tests.nats_servers import Started, configured, reached, until_refused
 from tests.patience import PATIENCE_S, until
 from tests.ports import free_port
@@ -94,7 +94,6 @@ HANGS_S: Final = 10 * PATIENCE_S
 AGAIN_S: Final = 0.1
 EXPORTED: Final = 12
 """Memories of the export that every session takes in, one by one."""
-LOOPBACK: Final = "127.0.0.1"
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from remembrancer.protocol.control import ProcessStatus, RuntimeStatus
+from remembrancer.protocol.control import ProcessStatus
 from remembrancer.protocol.paths import RuntimePaths
 from tests.forked import start_command
 from tests.patience import PATIENCE_S, wait_until
@@ -36,20 +36,14 @@ class RunningRuntime:
         os.close(descriptor)
         self.process = start_command("up", *arguments, environ=environ, printed=self.output)
 
-    def status(self) -> RuntimeStatus | None:
-        status = status_of(self.home)
-        if status is None:
-            assert self.process.poll() is None, f"the launcher has ended: {self.output.read_text()}"
-        return status
-
     def until_state(self, name: str, state: str, *, besides_pid: int = -1) -> ProcessStatus:
         """Wait until the process is in that state (and has another pid)."""
 
         def reached() -> ProcessStatus | None:
-            status = self.status()
-            processes = status.processes if status else ()
-            of_name = (each for each in processes if each.name == name)
-            return next((each for each in of_name if each.state == state and each.pid != besides_pid), None)
+            status = status_of(self.home)
+            assert status or self.process.poll() is None, f"the launcher has ended: {self.output.read_text()}"
+            found = {each.name: each for each in (status.processes if status else ())}.get(name)
+            return found if found and found.state == state and found.pid != besides_pid else None
 
         return wait_until(reached)
 

@@ -27,26 +27,18 @@ def bridged(session: str, mode: str, **options: Any) -> Client:
     return Client(parameters, mode=mode, cache=None, **options)
 
 
-class Heard:
-    """The notifications that a client of the handshake got. `updated` has the URIs in order."""
-
-    def __init__(self) -> None:
-        self.updated: list[str] = []
-
-    async def __call__(self, message: object) -> None:
-        assert isinstance(message, mcp.ResourceUpdatedNotification), message
-        self.updated.append(str(message.params.uri))
-
-    async def wait_for(self, uri: str, count: int = 1) -> None:
-        await until(lambda: self.updated.count(uri) >= count)
-
-
 @asynccontextmanager
-async def watching(era: str, uri: str) -> AsyncIterator[Heard]:
-    """A session that is told of a resource, in the way of its era."""
-    heard = Heard()
+async def watching(era: str, uri: str) -> AsyncIterator[list[str]]:
+    """A session that is told of a resource, in the way of its era: the URIs that it has heard."""
+    heard: list[str] = []
+    hear_of = heard.append
+
+    async def note(message: object) -> None:
+        assert isinstance(message, mcp.ResourceUpdatedNotification), message
+        hear_of(str(message.params.uri))
+
     async with (
-        bridged(f"session:watching {era}", era, message_handler=heard) as client,
+        bridged(f"session:watching {era}", era, message_handler=note) as client,
         anyio.create_task_group() as tasks,
     ):
         if era == "legacy":
@@ -58,7 +50,7 @@ async def watching(era: str, uri: str) -> AsyncIterator[Heard]:
 
             async def hear() -> None:
                 async for event in stream:
-                    heard.updated.append(event.uri)  # type: ignore[union-attr]
+                    hear_of(event.uri)  # type: ignore[union-attr]
 
             tasks.start_soon(hear)
             yield heard
@@ -74,13 +66,13 @@ async def store(client: Client, content: str) -> None:
 async def test_a_subscription_outlives_the_gateway(runtime: Runtime, era: str) -> None:
     async with watching(era, PREFERENCES) as heard, bridged("session:writing", "legacy") as writer:
         await store(writer, "before the crash")
-        await heard.wait_for(PREFERENCES)
+        await until(lambda: heard)
         await anyio.to_thread.run_sync(runtime.kill, "gateway")
         await store(writer, "after the crash")
-        await heard.wait_for(PREFERENCES, 2)
-        told = len(heard.updated)
+        await until(lambda: len(heard) >= 2)
+        told = len(heard)
         await store(writer, "some time later")
-        await heard.wait_for(PREFERENCES, told + 1)
+        await until(lambda: len(heard) > told)
         (content,) = (await writer.read_resource(PREFERENCES)).contents
         assert "some time later" in str(content)
 
