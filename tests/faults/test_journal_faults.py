@@ -54,11 +54,6 @@ class CutOnce(Link):
         self._sent = False
         self.was_cut = False
 
-    @asynccontextmanager
-    async def url(self) -> AsyncIterator[str]:
-        async with self.listening() as port:
-            yield f"nats://127.0.0.1:{port}"
-
     def passed(self, data: bytes, *, is_answer: bool) -> bytes:
         self._sent = self._sent or (not is_answer and b"HPUB rmb." in data)
         if self._sent and not self.was_cut and is_answer == (self._cut == "answer"):
@@ -71,7 +66,11 @@ class CutOnce(Link):
 @pytest.mark.parametrize("cut", ["request", "answer"])
 async def test_an_append_that_is_cut_is_there_whole_or_not_at_all(servers: NatsServers, cut: str, last: int) -> None:
     link = CutOnce(servers.urls[0], cut)
-    async with link.url() as url, connected(url) as journal, connected(*servers.urls) as other:
+    async with (
+        link.listening() as port,
+        connected(f"nats://127.0.0.1:{port}") as journal,
+        connected(*servers.urls) as other,
+    ):
         begin = await other.create(LANE)
         await other.append(LANE, numbered(0, 0), behind=begin)
         with pytest.raises(JournalAway):

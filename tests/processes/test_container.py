@@ -12,7 +12,6 @@ from pathlib import Path
 from urllib.request import urlopen
 
 from bench.client import StdioClient
-from remembrancer.actors.bridge.bridge import _options
 from remembrancer.command_line import COMMANDS
 from tests.conftest import PATIENT_ENVIRONMENT
 from tests.patience import PATIENCE_S, wait_until
@@ -114,5 +113,3 @@ def test_the_snippets_for_clients_can_be_read_and_name_what_is_there() -> None:
         assert not others
         assert entry["url"].endswith("/mcp")
         assert entry["headers"]["Authorization"].startswith("Bearer ")
-    (bridge,) = re.findall(r"^remembrancer mcp (--url .*?)(?:  +#.*)?$", text, re.MULTILINE)
-    assert _options(bridge.split())["url"].startswith("https://")
