@@ -654,15 +654,17 @@ def test_notes_and_code_are_listed_by_files_and_what_they_no_longer_say_is_to_be
     assert "turns the key first" in Page(visit.undo(page)).text
 
 
+def hidden(page: str, name: str) -> str:
+    """The value of the field of that name, which one form of a page has and nobody sees."""
+    (value,) = (each.fields[name][0] for each in Page(page).forms if name in each.fields)
+    return value
+
+
 def test_an_edit_keeps_what_somebody_else_has_changed_meanwhile(visit: Visit) -> None:
     memory = visit.stored("the harbour opens at six", kind="fact")
 
-    def version_in(page: str) -> str:
-        (form,) = (each.fields for each in Page(page).forms if each.action.endswith("/edit"))
-        return form["version"][0]
-
     fields = {"content": "the harbour opens at six", "kind": "fact", "importance": "0.50", "tags": "", "summary": ""}
-    fields["version"] = version_in(visit.get(f"/memory/{memory}"))
+    fields["version"] = hidden(visit.get(f"/memory/{memory}"), "version")
     page = visit.do(f"/memory/{memory}/edit", **fields | {"content": "the harbour opens at seven"})
     assert "the harbour opens at <del>six</del><ins>seven</ins>" in page
     page = visit.do(f"/memory/{memory}/edit", **fields | {"tags": "harbour"})
@@ -678,7 +680,7 @@ def test_an_edit_keeps_what_somebody_else_has_changed_meanwhile(visit: Visit) ->
     assert '<option value="decision" selected>' in refused.text
     assert "\nthe harbour opens at eight</textarea>" in refused.text
     assert "opens at seven" in Page(visit.get(f"/memory/{memory}")).text
-    typed = {"content": "It opens with ghp_" + "a1B2c3D4e5F6" * 3, "version": version_in(refused.text)}
+    typed = {"content": "It opens with ghp_" + "a1B2c3D4e5F6" * 3, "version": hidden(refused.text, "version")}
     typed |= {"kind": "open_end", "due": "2030-01-01", "occurred_at": "2024-02-03"}
     refused = visit.send(f"/memory/{memory}/edit", **fields | typed)
     assert (refused.status_code, "content seems to contain a credential" in refused.text) == (400, True)
@@ -693,12 +695,6 @@ def test_an_edit_keeps_what_somebody_else_has_changed_meanwhile(visit: Visit) ->
     assert "opens at eight" in text
     assert "due 2030-01-01" in text, "a fact becomes an open end with its due date"
     assert "occurred at none → 2024-02-03" in text
-
-
-def digest_in(page: str) -> str:
-    """The version of the note that the form of a page would save over."""
-    (digest,) = (each.fields["digest"][0] for each in Page(page).forms if "digest" in each.fields)
-    return digest
 
 
 def test_a_note_is_read_remembered_and_edited_and_a_save_that_meets_another_says_so(visit: Visit) -> None:
@@ -719,7 +715,7 @@ def test_a_note_is_read_remembered_and_edited_and_a_save_that_meets_another_says
     assert "Already remembered." in second
     assert not any(each.button == "undo" for each in Page(second).forms), "it would forget the first one"
     visit.undo(page)
-    former = digest_in(page)
+    former = hidden(page, "digest")
     save = partial(visit.send, "/notes/save", path="MEMORY.md")
     saved = visit.do("/notes/save", path="MEMORY.md", digest=former, text="# The shop\r\n\r\nIlse owns it.")
     assert "Ilse owns it." in saved
@@ -730,17 +726,17 @@ def test_a_note_is_read_remembered_and_edited_and_a_save_that_meets_another_says
     assert "saved by another program in the meantime" in refused.text
     assert "Marek owns it." in refused.text
     assert "Ilse" in file.read_text()
-    page = visit.do("/notes/save", path="MEMORY.md", digest=digest_in(refused.text), text=mine)
+    page = visit.do("/notes/save", path="MEMORY.md", digest=hidden(refused.text, "digest"), text=mine)
     assert file.read_text() == f"{mine}\n"
     text = file.read_text()
-    assert "Nothing was changed." in visit.do("/notes/save", path="MEMORY.md", digest=digest_in(page), text=text)
-    text = Page(save(digest=digest_in(page), text=" ").text).text
+    assert "Nothing was changed." in visit.do("/notes/save", path="MEMORY.md", digest=hidden(page, "digest"), text=text)
+    text = Page(save(digest=hidden(page, "digest"), text=" ").text).text
     assert "Nothing was saved: content must not be empty. Your text is under “Edit”: correct it, and save" in text
     assert "to replace it" not in text
     file.unlink()
-    refused = save(digest=digest_in(page), text="Jan owns it.")
+    refused = save(digest=hidden(page, "digest"), text="Jan owns it.")
     assert (refused.status_code, "Jan owns it." in refused.text) == (400, True), "the note was deleted, not the text"
-    save(digest=digest_in(refused.text), text="Jan owns it.")
+    save(digest=hidden(refused.text, "digest"), text="Jan owns it.")
     assert file.read_text() == "Jan owns it.\n"
     secret = "ghp_" + "a1B2c3D4e" * 4
     file.write_text(f"the token is {secret}\n")
