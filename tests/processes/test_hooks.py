@@ -32,10 +32,6 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
-HOOK = [sys.executable, "-P", "-m", "remembrancer", "hook"]
-"""A hook as a client runs it."""
-
-
 def run(stdin: bytes, *arguments: str, **environ: str) -> subprocess.CompletedProcess[bytes]:
     """A hook, forked; nothing may ever make it fail."""
     whole = {**os.environ, **environ}
@@ -169,7 +165,8 @@ def without_reader(event: str, project: Path, **given: Any) -> bytes:
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "wb") as output:
-        return subprocess.run([*HOOK, event], input=whole, stdout=output, stderr=subprocess.PIPE, check=True).stderr
+        command = [sys.executable, "-P", "-m", "remembrancer", "hook", event]
+        return subprocess.run(command, input=whole, stdout=output, stderr=subprocess.PIPE, check=True).stderr
 
 
 def shown(home: Path) -> list[str]:
