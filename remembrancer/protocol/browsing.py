@@ -8,6 +8,8 @@ from remembrancer.protocol.kinds import Kind
 from remembrancer.protocol.reads import GraphFound, ListedMemory, ListedSession, Proposal, SessionRequest
 from remembrancer.protocol.session_life import ToolCall, Turn
 
+MOST_PAIRS: Final = 500
+
 
 class MemoryChanged(msgspec.Struct, frozen=True, omit_defaults=True):
     """A change to a memory; background work has no `session_id`. `begins` is the start of the text after the change,
@@ -95,9 +97,6 @@ class ReadTurns(SessionRequest[TurnsRead], frozen=True):
     limit: int = 200
 
 
-MOST_PAIRS: Final = 500
-
-
 class Pair(msgspec.Struct, frozen=True):
     older: ListedMemory
     newer: ListedMemory
@@ -126,6 +125,6 @@ class FindUndecided(SessionRequest[Undecided], frozen=True):
 
 
 class ReadGraph(SessionRequest[GraphFound], frozen=True):
-    """Read the entities with the most memories, most first. Those only mentioned together are `MENTIONED_WITH`."""
+    """Read the entities with the most memories. Entities that are only mentioned together are `MENTIONED_WITH`."""
 
     limit: int = 2000

@@ -15,6 +15,9 @@ from typing import ClassVar, Final
 
 import msgspec
 
+FULL_BELOW_BYTES: Final = 1024 * 1024
+"""With less free space than this, a file that cannot be opened or written is more likely to be intact than damaged."""
+
 
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True, tag="Refused"):
     """An error on the wire: the answer to a request that could not be carried out."""
@@ -248,10 +251,6 @@ def size_on_disk(path: Path) -> int:
     """The size in bytes of a SQLite file with its write-ahead log."""
     files = (path, path.with_name(path.name + "-wal"))
     return sum(file.stat().st_size for file in files if file.exists())
-
-
-FULL_BELOW_BYTES: Final = 1024 * 1024
-"""With less free space than this, a file that cannot be opened or written is more likely to be intact than damaged."""
 
 
 def is_disk_full(path: Path) -> bool:

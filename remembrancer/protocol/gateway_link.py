@@ -52,7 +52,6 @@ MAX_EVENT_BYTES = 256 * 1024
 
 
 def stamped(line: bytes, stamp_ms: int) -> bytes:
-    """A client's line as it is sent to the gateway."""
     return b"%d %b\n" % (stamp_ms, line)
 
 

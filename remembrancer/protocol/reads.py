@@ -32,6 +32,8 @@ Direction = Literal["outgoing", "incoming", "both"]
 ProfileName = Literal["default", "codebase", "preferences", "debugging", "new_project", "architecture"]
 M = TypeVar("M")
 Section = Literal["preferences", "project_context", "session_history", "relevant_procedures", "open_ends"]
+ALL_TOKENS, PART_TOKENS = 6000, 2000
+"""The default token budgets of a context. A complete one makes recalls unnecessary, so it may cost more than a part."""
 
 
 class Filters(msgspec.Struct, frozen=True):
@@ -179,7 +181,7 @@ class Recall(Filters, Request[Recalled], frozen=True, kw_only=True):
 
 
 class Memories(msgspec.Struct, Generic[M], frozen=True, tag=True):
-    """Memories in the requested order. `more`: the limit in number or bytes left out others."""
+    """Memories in the requested order. `more`: there are others beyond the limit in number or bytes."""
 
     memories: tuple[M, ...]
     more: bool = False
@@ -266,7 +268,7 @@ class EmbeddingSummary(msgspec.Struct, frozen=True):
 
 
 class Proposal(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A project's memory that is proposed for promotion to the user; a person refused this at `refused_at`."""
+    """A project's memory that is proposed for promotion to the user. `refused_at`: the time of a person's refusal."""
 
     memory_id: str
     content: str
@@ -414,11 +416,6 @@ class ContextGathered(msgspec.Struct, frozen=True, tag=True):
     """The times at which the present texts of edited memories were written, by id."""
     near_waits: bool = False
     """As in `Recalled`."""
-
-
-ALL_TOKENS, PART_TOKENS = 6000, 2000
-"""The default token budgets of a context. A complete context makes recalls unnecessary, so it may cost more than a
-selection."""
 
 
 class GatherContext(SessionRequest[ContextGathered], frozen=True):

@@ -46,7 +46,6 @@ from remembrancer.protocol.wire import (
 LINGER_MS: Final = 200
 """The time that a closing socket has for sending its last messages."""
 HIGH_WATER_MARK: Final = 20_000
-"""The maximum number of messages that a socket queues per direction."""
 RECONNECT_MS: Final = 10
 RECONNECT_MAX_MS: Final = 40
 NETWORK_RECONNECT_MS: Final = 250
@@ -61,6 +60,9 @@ YIELD_AFTER: Final = 64
 """The number of messages after which a reader yields to the event loop, which one sender could otherwise block."""
 FIRST_ID_BITS: Final = 48
 """Message ids begin at a random number, so that an answer to an earlier process of the same name matches no request."""
+_HANDSHAKE_FAILED: Final = (
+    zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+)
 
 In = TypeVar("In")
 T = TypeVar("T")
@@ -112,8 +114,7 @@ class _Endpoint(abc.ABC, Generic[In]):
     """The common part of both kinds of sockets. `to` and `sender` are the routing id of a router's peer, the first
     frame of a router's messages; they are empty at a dealer."""
 
-    _frames: ClassVar[int]
-    """The number of frames in a message."""
+    _frame_count: ClassVar[int]
 
     def __init__(
         self, endpoint: str, speaker: Speaker, decoder: msgspec.msgpack.Decoder[In], keys: CurveKeys | None = None
@@ -212,8 +213,8 @@ class _Endpoint(abc.ABC, Generic[In]):
         """Process a message from the peer with this authenticated key."""
         sender = b"".join(frames[:-2])
         try:
-            if len(frames) != self._frames:
-                raise FrameRejected(f"{len(frames)} frames instead of {self._frames}")
+            if len(frames) != self._frame_count:
+                raise FrameRejected(f"{len(frames)} frames instead of {self._frame_count}")
             envelope = decode_envelope(frames[-2])
             if envelope.in_reply_to is not None:
                 self._take_answer(envelope, frames[-1], sender)
@@ -264,7 +265,7 @@ class Dealer(_Endpoint[In]):
     peer speaks a different version (with a message), does not admit this key (True), or breaks off the handshake
     otherwise (False)."""
 
-    _frames = 2
+    _frame_count = 2
 
     def __init__(
         self,
@@ -358,11 +359,6 @@ def unless_refused(answer: T | Failure) -> T:
     return answer
 
 
-_HANDSHAKE_FAILED: Final = (
-    zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-)
-
-
 def let_messages_leave() -> None:
     """Allow `LINGER_MS` for sending the queued messages of closed sockets: the last call before a process ends."""
     ending = threading.Thread(target=zmq.asyncio.Context.instance().term, daemon=True)
@@ -382,7 +378,7 @@ class Peer(msgspec.Struct, frozen=True):
 class Router(_Endpoint[In]):
     """A socket that serves many peers. `handle` gets each message whose deadline has not passed; it must not block."""
 
-    _frames = 3
+    _frame_count = 3
 
     def __init__(
         self,

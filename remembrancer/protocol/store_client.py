@@ -32,7 +32,6 @@ ANSWER_S: Final = 30.0
 AWAY_S: Final = 120.0
 """The time for which the store may be unavailable before a job of the consolidator fails."""
 PROBE_S: Final = 1.0
-"""The interval between attempts to reach a store that was lost."""
 PROBE_TIMEOUT_S: Final = 0.5
 DEGRADED_S: Final = 15.0
 """Nothing waits for a store that has been unavailable for longer than this."""
@@ -75,10 +74,6 @@ class StoreAvailability:
     def is_reconnecting(self) -> bool:
         """True if the store may come back in a moment."""
         return self.failure is None and self.state in ("reconnecting", "away")
-
-    @property
-    def is_starting(self) -> bool:
-        return not self.has_answered and self.is_reconnecting
 
     def explain_absence(self) -> str:
         if self.failure is not None:

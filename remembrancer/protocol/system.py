@@ -11,7 +11,6 @@ IS_PORTABLE = "REMEMBRANCER_PORTABLE" in os.environ
 IS_POLLED = IS_PORTABLE or "microsoft" in os.uname().release.lower()
 """True where changes to files are found by polling: WSL does not report changes on Windows disks."""
 DATA_DIRECTORY = "~/Library/Application Support" if sys.platform == "darwin" else "~/.local/share"
-"""The platform's directory for application data."""
 MEMORY_STORAGE = "/dev/shm"  # noqa: S108 - private: owner and mode are checked
 LONGEST_SOCKET_PATH = 103
 """The longest path of a Unix socket on macOS in bytes, without its terminating NUL. Linux allows 107 (unix(7))."""

@@ -8,7 +8,6 @@ SLOW_S: Final = 0.25
 SLOW_CALL: Final = "slow call"
 """The event name in the log, with `tool` and `total_ms`."""
 KEPT: Final = 512
-"""The number of calls whose durations are kept."""
 
 logger = logging.getLogger(__name__)
 _durations: deque[float] = deque(maxlen=KEPT)

@@ -27,10 +27,6 @@ class ModelIdentity(msgspec.Struct, frozen=True):
         name = "".join(character if character.isalnum() else "-" for character in self.model.lower())
         return f"{name}.{self.precision}.{self.revision[:12]}.{self.dimensions}"
 
-    @property
-    def is_default(self) -> bool:
-        return DEFAULT_MODEL in self.key
-
 
 DEFAULT_MODEL: Final = "all-minilm-l6-v2."
 """The default model's name as it appears in the model's key, for any precision."""

@@ -50,7 +50,6 @@ class EntityRef(msgspec.Struct, frozen=True, omit_defaults=True):
 MENTIONED_WITH: Final = "mentioned_with"
 """The edge between two entities that a memory names without saying how they are related."""
 DESCRIBED_AS: Final = "described_as"
-"""The relation of a memory to the entity that it describes."""
 
 
 class ShownFields(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +73,6 @@ class ShownFields(msgspec.Struct, frozen=True, kw_only=True):
     due: float | None = None
     """The time by which an open end must be done."""
     done: bool = False
-    """True for an open end that is done."""
 
     @property
     def is_open(self) -> bool:
@@ -162,8 +160,6 @@ class StoreMemory(MemoryFields, frozen=True, kw_only=True, tag=True, tag_field="
 
 
 class LinkRef(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A requested link to another memory in the same space."""
-
     relation: Relation
     target: str
     strength: Annotated[float, Meta(gt=0, le=1)] = 1.0

@@ -13,7 +13,7 @@ from tokenizers import BertWordPieceTokenizer, Tokenizer
 
 from remembrancer.actors.embedder.passages import PASSAGE_TOKENS, TokenCounter
 from remembrancer.protocol.errors import ModelUnusable
-from remembrancer.protocol.work import CALIBRATED, CosineScale, ModelIdentity
+from remembrancer.protocol.work import CALIBRATED, DEFAULT_MODEL, CosineScale, ModelIdentity
 
 VOCABULARY: Final = Path(__file__).parent / "data" / "vocab.txt"
 REVISION_DIGITS: Final = 16
@@ -80,7 +80,7 @@ PROBES: Final = (
 
 def scale_of(engine: Engine) -> CosineScale:
     """The scale of a model's cosines, measured on matching and non-matching pairs of `PROBES`."""
-    if engine.identity.is_default:
+    if DEFAULT_MODEL in engine.identity.key:
         return CALIBRATED
     questions, answers = zip(*PROBES, strict=True)
     cosines = engine.embed_questions(questions) @ engine.embed_passages(answers).T

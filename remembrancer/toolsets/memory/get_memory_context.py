@@ -74,7 +74,8 @@ async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -
     reply = await call.ask(request, is_search=True)
     away: Away | None = None
     if call.is_old:
-        away = "starting" if service.store_health.is_starting else "unavailable"
+        health = service.store_health
+        away = "starting" if health.is_reconnecting and not health.has_answered else "unavailable"
     memories = list(reply.memories)
     is_all, is_new = reply.is_all, not memories
     if arguments.unseen:

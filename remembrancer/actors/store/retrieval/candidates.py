@@ -145,7 +145,7 @@ def find_candidates(search: Search) -> tuple[Rows, Strategy]:
 
 
 def _nearest(side: Side, near: Nearest, vector: Vectors | None, facts: Mapping[Ref, RankingFacts]) -> Nearest:
-    """Return the nearest `CANDIDATES` of a side, even some without `facts`. `near` are the nearest of any scope."""
+    """Return a side's nearest `CANDIDATES`; some may lack `facts`. `near` are the nearest of any scope."""
     vectors, scopes = side.source.vectors, side.filters.scopes
     assert vector is not None
     assert vectors is not None

@@ -41,6 +41,9 @@ from remembrancer.protocol.reads import (
 MAX_CONSIDERED: Final = 600
 """More memories would never fit."""
 MAX_SEARCH_RESULTS: Final = 40
+MAX_FILES: Final = 20
+SEARCHED_FILES: Final = 8
+"""The number of files whose names are included in the search."""
 LOAD_BATCH: Final = 64
 SUBJECTS: Final = 24
 MIN_SUBJECT_MEMORIES: Final = 2
@@ -207,11 +210,6 @@ class Gathering:
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self.threads, work)
-
-
-MAX_FILES: Final = 20
-SEARCHED_FILES: Final = 8
-"""The number of files whose names are included in the search."""
 
 
 class OpenFiles:

@@ -143,8 +143,6 @@ class Graph:
         self.relationships: dict[str, str] = {}
         """The relationships of edges by key, each in one of its spellings."""
 
-    # Nodes.
-
     def nodes_with(self, keys: Collection[str], spelled: str = "") -> list[Node]:
         """Return the nodes that the session may see. If one of a node's entities is `spelled` this way, the node gets
         this name."""
@@ -193,8 +191,6 @@ class Graph:
             self.nodes_with(sorted(missing))
         return [number for node in nodes for number in self._numbers.get(node, ())]
 
-    # Edges.
-
     def edges(
         self, nodes: Sequence[Node], *, direction: Direction = "both", relationship: str | None = None
     ) -> Expansion:
@@ -231,8 +227,6 @@ class Graph:
         key = name_key(relationship)
         self.relationships.setdefault(key, relationship)
         return Edge(self._nodes[subject], key, self._nodes[target])
-
-    # Memories of nodes and edges.
 
     def facts(self, edges: Collection[Edge]) -> dict[Edge, list[Fact]]:
         """Return up to `MAX_FACTS` unforgotten memories that state these edges: valid ones first, then newest first."""

@@ -29,6 +29,22 @@ WIDEST: Final = 50
 CONNECTED: Final = 100
 MAX_STARTS: Final = 20
 SUGGESTIONS: Final = 5
+RELATIONSHIPS: Final = 50
+"""The number of relationships shown for an entity, best supported first."""
+FACTS: Final = 10
+COUNTED: Final = 20
+"""The number of entities beyond the limit whose memories are counted to choose the entities shown."""
+TYPES: Final = 50
+"""The number of types of relationships (and of entities) in an answer, most frequent first."""
+TOPICS: Final = 10
+MAX_WORDS: Final = 4
+"""The maximum number of words in a name, separated by spaces."""
+MAX_PARTS: Final = 8
+"""The maximum number of runs of letters and digits in a name: `src/app/main.py` is one word with four."""
+LONGEST_TEXT: Final = 100
+_WORD: Final = re.compile(r"\S+")
+_PART: Final = re.compile(r"[^\W_]+")
+_POSSESSIVE: Final = re.compile(r"['\u2019]s\b", re.IGNORECASE)
 LONE_WORTH: Final = 0.8
 """The worth of a memory with a single nearest entity, as a fraction of its worth with many."""
 
@@ -112,16 +128,6 @@ def near_memories(
         if len(found) >= enough:
             break
     return found
-
-
-RELATIONSHIPS: Final = 50
-"""The number of relationships shown for an entity, best supported first."""
-FACTS: Final = 10
-COUNTED: Final = 20
-"""The number of entities beyond the limit whose memories are counted to choose the entities shown."""
-TYPES: Final = 50
-"""The number of types of relationships (and of entities) in an answer, most frequent first."""
-TOPICS: Final = 10
 
 
 def search_graph(request: SearchGraph, view: View, now: float) -> GraphFound:
@@ -248,17 +254,6 @@ def _memories(
         if record is not None and (record.id not in memories or record.scope == "user"):
             memories[record.id] = as_recalled(record, scores[ref], now)
     return tuple(memories.values())
-
-
-MAX_WORDS: Final = 4
-"""The maximum number of words in a name, separated by spaces."""
-MAX_PARTS: Final = 8
-"""The maximum number of runs of letters and digits in a name: `src/app/main.py` is one word with four."""
-LONGEST_TEXT: Final = 100
-
-_WORD: Final = re.compile(r"\S+")
-_PART: Final = re.compile(r"[^\W_]+")
-_POSSESSIVE: Final = re.compile(r"['\u2019]s\b", re.IGNORECASE)
 
 
 Span = tuple[int, int]
