@@ -40,6 +40,7 @@ TERM_GRACE_S: Final = 1.0
 MANY_FILES: Final = 10_240
 """The limit on open files, if the system allows it (the maximum on macOS): each index needs several."""
 LOCK_WAIT_S: Final = 10.0
+"""The maximum time a new actor waits for the lock of a dying predecessor."""
 MAX_LOG_BYTES: Final = 4 * 1024 * 1024
 KEPT_LOGS: Final = 3
 

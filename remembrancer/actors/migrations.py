@@ -17,9 +17,11 @@ from remembrancer.protocol.errors import FileUnusable, RecordsUnusable, SchemaTo
 from remembrancer.protocol.paths import move_into_place, sync_directory
 
 WAIT_S: Final = 2.0
+"""The maximum wait for another program's lock when a version is read."""
 STEPS: Final = 100
 """An upper bound for steps in a release, patches of a minor release, and minor releases of a major one."""
 SPARE_BYTES: Final = 4 * 1024 * 1024
+"""The free space that must remain on a disk after copying a file."""
 NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 NO_ROOM: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
 DAMAGE: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)

@@ -15,6 +15,7 @@ from remembrancer.protocol.paths import problem_of
 
 BUSY_S: Final = 2.0
 BUSY_MOMENT_S: Final = 10.0
+"""The maximum wait for a busy database when it is only checked, or when a snapshot is taken."""
 SQLITE_RELEASE: Final = sqlite3.sqlite_version
 
 

@@ -36,6 +36,7 @@ from remembrancer.toolsets.tools import Answer, Call, Tool
 
 MAX_SHOWN_ROWS: Final = 2000
 MAX_CHANGES: Final = 1000
+"""The maximum number of changes read for a day or a session."""
 MAX_SESSIONS: Final = 200
 """The number of latest sessions that pages name by their clients: counting each session's records takes time."""
 ONE_TIME_FIELDS: Final = frozenset({"done", "undo", "failed", "session", "typed"})

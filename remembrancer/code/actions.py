@@ -23,6 +23,7 @@ from remembrancer.protocol.reads import RecalledMemory
 
 RELEVANT_KINDS: Final[frozenset[Kind]] = frozenset({"convention", "decision", "preference", "procedure"})
 SEARCHED: Final = 600
+"""The number of characters of a command or an edit used as a query."""
 MOST: Final = 2
 LEAST_PROBABILITY: Final = 0.38
 """One in forty actions without a relevant memory exceeded it."""

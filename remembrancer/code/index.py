@@ -16,6 +16,7 @@ from remembrancer.memory.wording import stem
 from remembrancer.protocol.code import CodeChunk
 
 MOST_DEFINITIONS: Final = 200
+"""The maximum number of definitions considered for one name."""
 K1: Final = 1.6
 B: Final = 0.5
 FILE_K1: Final = 50.0
@@ -24,12 +25,17 @@ FILE_B: Final = 0.6
 FILE_SHARE: Final = 0.6
 """The weight of the file's BM25, relative to that of its best chunk; both are scaled to 1."""
 SEVERAL_SHARE: Final = 0.6
+"""The weight of having several good chunks in one file."""
 STEM_SHARE: Final = 0.7
+"""The weight of the share of the file's own name found in the question."""
 GOOD: Final = 0.5
+"""A chunk with at least this share of the best BM25 counts as good."""
 DEFINES: Final = 0.5
+"""The bonus for a chunk that defines a name in the question, as a share of the best score."""
 ASIDE: Final = 0.4
 """The factor for a file that is not actual code, unless the question asks for it."""
 PROSE_SHARE: Final = 0.5
+"""The factor for prose and data."""
 _ASIDE: Final = {
     "test": r"(?:^|[/_.-])(?:tests?|__tests__|specs?|testing|testdata|fixtures?|mocks?|e2e)(?=$|[/_.-])"
     r"|(?<=[a-z])Tests?\.",

@@ -48,6 +48,7 @@ FORMER_FILES: Final = re.compile(
     r"projects/p_[0-9a-f]{12}/memory\.db|lanes/l_[0-9a-f]{12}\.db|user/memory\.db|catalog\.db|lanes/projects\.json"
 )
 LEFT_OUT: Final = ("config.toml", "sharing", "keys", "tokens.json", "vectors", "hooks", "shown.db", "logs")
+"""The files and directories in a home that are never backed up."""
 STAGING: Final = "restore.staging"
 REPLACED: Final = "before-restore-"
 LOCK_WAIT_S: Final = 3.0

@@ -38,7 +38,9 @@ RUN: Final = "run:"
 ERASED: Final = "no memory with the id"
 """Text that appears in the error for an erased memory's full id, but not in the error for an unknown short id."""
 QUOTED: Final = 80
+"""The maximum number of characters quoted from a memory in the message about its change."""
 QUOTED_OLD: Final = 300
+"""The maximum number of characters quoted from a memory when asking whether a new memory replaces it."""
 UNCHANGED: Final = "Nothing was changed: the memory already has these values."
 
 

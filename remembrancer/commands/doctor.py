@@ -46,6 +46,7 @@ MARKS: Final[dict[CheckStatus, str]] = {
 }
 """From best to worst."""
 LISTED: Final = 10
+"""The number of details listed; the rest are only counted."""
 _REMOTE: Final = """
     afpfs afs ceph cifs davfs glusterfs lustre nfs nfs4 smb2 smb3 smbfs webdav 9p drvfs prl_fs vboxsf virtiofs vmhgfs
     fuse.gcsfuse fuse.glusterfs fuse.rclone fuse.s3fs fuse.sshfs

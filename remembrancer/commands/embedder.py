@@ -37,6 +37,7 @@ DEFAULT_LISTEN: Final = "tcp://0.0.0.0:7411"
 """An example for help texts; nothing listens by default."""
 EVERYWHERE: Final = frozenset({"0.0.0.0", "*", "[::]"})  # noqa: S104 - to know such an address is not to listen there
 LEAVE_S: Final = 5.0
+"""The time to finish the current work when this host's worker is stopped."""
 
 
 @command(

@@ -40,10 +40,15 @@ from remembrancer.protocol.kinds import KINDS, OPEN_END, SCOPES, SESSION_RECORD
 from remembrancer.protocol.session_life import SHELL_SESSION, author_of
 
 MEANING_S: Final = 3.0
+"""The time that a search waits for a model to load; after that, it searches by words only, and reports this."""
 BEST: Final = 5
+"""The number of search results shown by default."""
 QUOTED_CHARACTERS: Final = 60
+"""The number of characters quoted from the newer memory in a "replaced by" mark."""
 LONGEST: Final = 500
+"""The number of characters of a memory shown in a list at a terminal; `show` and piped lists show the whole text."""
 MOST_LISTED: Final = 1000
+"""The maximum number of memories that `list_memories` returns."""
 NAMED_SESSIONS: Final = 200
 NEVER: Final = "9999-12-31"
 TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")

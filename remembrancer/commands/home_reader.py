@@ -42,6 +42,7 @@ from remembrancer.protocol.session_life import BROWSER_SESSION, SHELL_SESSION
 
 RECORDS: Final = "memory.db"
 WORDS: Final = 80
+"""The number of characters that let a person recognise a memory."""
 PROJECTS: Final = f"""
     SELECT own.name, path, directory, created_at, last_used_at,
         CAST(total(count) FILTER (WHERE NOT forgotten) AS INTEGER),

@@ -42,11 +42,13 @@ LARGEST_INTEGER = 2**63 - 1
 CONTEXT_LOST = b"again"
 """A note's content if the session's conversation has lost its context."""
 INPUT_WAIT_S = 2.0
+"""The time to wait for the input."""
 MAX_WAITING_EVENTS = 5000
 """Further events are not recorded."""
 MAX_NOTES = 1000
 """The notes about what sessions were given. If there are more, all are deleted, and sessions get everything again."""
 DEFAULT_TOKENS = 6000
+"""The tool's default; a different length is passed on to the tool."""
 LEAST_TOKENS, MOST_TOKENS = 100, 8000
 DEFAULT_WAIT_S, LATER_WAIT_S = 1.5, 0.3
 """For the first prompt's context (which may include starting the runtime), and for later ones."""
@@ -59,6 +61,7 @@ CONTEXT_BEFORE_TOOLS = ("claude-code", "codex", "vscode", "qwen-code")
 """The clients that accept context with a tool call."""
 NO_ASK = ("codex",)
 LONGEST_TASK = 4000
+"""The number of characters used of a prompt; searches use no more."""
 SECTIONS_OF_A_PROMPT = ["preferences", "project_context", "relevant_procedures", "open_ends"]
 """The session already knows what it did itself."""
 CURSOR, VSCODE, CLAUDE_CODE = "cursor", "vscode", "claude-code"

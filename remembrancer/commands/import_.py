@@ -114,6 +114,7 @@ def read_export(
 BATCH_OPERATIONS: Final = 100
 BATCH_BYTES: Final = 4 * 1024 * 1024
 MOST_NAMED: Final = 10
+"""The maximum number of memories that a dry run prints."""
 EXTENDS: Final = 0.9
 """The probability that a section replaces a memory with which it begins, if the file no longer has that memory."""
 NO_PROJECT: Final = ProjectRef("p_000000000000", "")

@@ -23,6 +23,7 @@ from remembrancer.protocol.paths import RuntimePaths
 NAMED = "memories"
 """Lost rows of this table are listed by id; those of other tables are only counted."""
 MOST_NAMED: Final = 20
+"""The number of memories restored from a copy that are listed for the user."""
 
 
 def lines_of(repaired: Mapping[str, Any]) -> Iterator[str]:

@@ -40,6 +40,7 @@ TOOLSETS: Final = {"REMEMBRANCER_TOOLSETS": "memory,files,admin"}
 WAIT_S: Final = 60.0
 """The time to wait for an answer, or for the runtime to start, which takes many seconds on a slow machine."""
 AGAIN_S: Final = 0.5
+"""The pause before a request is repeated."""
 ARGUMENTS: Final = {
     **{"content": "the text", "add": "a tag", "remove": "a tag", "tags": "a tag", "limit": "-n", "add_links": "it"},
     **{name: f"--{name}" for name in ("due", "importance", "kind", "reason", "summary", "supersedes")},

@@ -28,6 +28,7 @@ MAX_INVITATION_BYTES: Final = 64 * 1024
 PASTED: Final = "- (and paste it)"
 HOST: Final = re.compile(r"(?:\[([0-9A-Fa-f:]+)\]|([A-Za-z0-9.-]+))(?::(\d{1,5}))?")
 SHARE_S: Final = 3600.0
+"""The time limit for moving all memories of a project."""
 
 
 def _absolute(path: str) -> Path:

@@ -24,6 +24,7 @@ SNAPSHOT_FORM: Final = 2
 MAX_ENTRY_BYTES: Final = 512 * 1024
 """Before sealing: below the megabyte that a NATS server accepts."""
 MAX_APPEND_BYTES: Final = 4 * 1024 * 1024
+"""The largest total size of the bodies in one append."""
 _LANE: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 

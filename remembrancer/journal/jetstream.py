@@ -47,6 +47,7 @@ from remembrancer.protocol.errors import (
 OLDEST_SERVER: Final = (2, 12)
 """The first release with atomic batches."""
 ANSWER_S: Final = 5.0
+"""The time limit for one answer from the server."""
 CONNECT_S: Final = 2.0
 """The time limit for connecting to one of several servers."""
 CLOSE_S: Final = 1.0
@@ -58,6 +59,7 @@ PAGE_BYTES: Final = 4 * 1024 * 1024
 PIECE_BYTES: Final = 512 * 1024
 """Like entries, a snapshot's pieces are below the server's limit for a message."""
 PIECES: Final = 8
+"""The number of pieces requested at once."""
 _STREAM_NOT_FOUND: Final = 10059
 _NAME_IN_USE: Final = 10058
 _FULL: Final = (10023, 10028, 10047, 10077, 10110)

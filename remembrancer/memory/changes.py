@@ -279,6 +279,7 @@ def _with_passage(text: str, change: TextEdit) -> str:
 
 
 AROUND: Final = 40
+"""The number of characters shown on each side of a new passage."""
 
 
 def changed_line(before: str, passage: TextEdit) -> str:

@@ -13,7 +13,9 @@ from remembrancer.protocol.reads import ListedMemory, RecalledMemory, Section
 
 STANDING_SHARE: Final = 0.35
 ENDS_SHARE: Final = 0.1
+"""The maximum shares of the budget for standing memories and open ends if not all memories fit."""
 LEAST_FOR_ENDS: Final = 80
+"""Tokens reserved for the most urgent open ends, however small the budget is."""
 AROUND, DATED = 6, 8
 HEADINGS: Final = 50
 INDEX_SHARE, INDEX = 1 / 6, 150

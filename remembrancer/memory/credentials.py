@@ -30,6 +30,7 @@ NOT_LOOKED_AT: Final = frozenset(
 ARGUMENTS: Final = {"add_tags": "tags.add", "add_entities": "related_entities.add"}
 """Argument names that differ from the change's fields."""
 MAY_BE_ALLOWED: Final = (StoreMemory, UpdateMemory, ImportMemory)
+"""The changes that can store a credential on request."""
 
 _UNSEEN: Final = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\u2061\u2062\u2063\u2064\ufeff"))
 _KEY_BLOCK: Final = "private key"

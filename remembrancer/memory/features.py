@@ -27,6 +27,7 @@ COMMON: Final = 2_000
 """A word in more memories is weighted as if it were in this many."""
 STANDINGS: Final[Mapping[Status, float]] = {"active": 0.0, "consolidated": 0.1, "promoted": 0.4, "archived": 0.5}
 EXPIRED: Final = 1.0
+"""The standing of a fact that is no longer valid, or was superseded."""
 RULES: Final[frozenset[Kind]] = frozenset({"convention", "preference", "procedure"})
 OF_A_RULE: Final = -0.25
 """The difference in standing between valid rules with none and all of the query's words."""

@@ -21,6 +21,7 @@ MAX_PATH: Final = 4096
 MAX_SUMMARY: Final = 2000
 MAX_REASON: Final = 2000
 MAX_KEPT_LINKS: Final = 10_000
+"""The maximum number of links of an imported memory, including near-duplicates."""
 EARLIEST_S: Final = datetime.min.replace(tzinfo=UTC).timestamp()
 LATEST_S: Final = datetime.max.replace(tzinfo=UTC, microsecond=0).timestamp()
 

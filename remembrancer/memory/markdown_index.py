@@ -16,9 +16,11 @@ _BLOCK: Final = re.compile(
 )
 _ITEM: Final = re.compile(r"- [0-9A-HJKMNP-TV-Z]{4,26} .")
 _ITEM_DIGEST: Final = 4
+"""The number of characters in an item's digest."""
 ASIDE: Final = " (edited above; change the memory with 'remembrancer edit')"
 MOST_BYTES: Final = 25_000
 MOST_LINES: Final = 200
+"""The maximum number of lines that assistants read from a file with a block."""
 _RESERVED: Final = 5
 """Lines for the marks and the blank lines around them."""
 _RESERVED_BYTES: Final = len(_BEGIN.format(items="", at="2026-11-27T12:00:00Z", digest="0" * 12) + _END) + _RESERVED

@@ -15,6 +15,7 @@ MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 """A larger file is neither indexed nor written."""
 MAX_LEVEL: Final = 6
 MAX_NAMED: Final = 20
+"""The number of headings that an error message names."""
 MAX_REPLACED: Final = 20_000
 """The characters that one change may remove: the answer contains them, so that nothing is lost unnoticed."""
 _NOT_IN_NAMES: Final = re.compile(r'[\x00-\x1f\x7f<>:"|?*\\]')

@@ -37,6 +37,7 @@ DIGITS: Final = 9
 MAX_BONUS: Final = max(FOR_KIND.values()) + FOR_VECTORS
 """The maximum that kind and vectors add to a memory's score."""
 SPEAKING_KINDS: Final[tuple[Kind, ...]] = ("preference",)
+"""The kinds that are about the user."""
 _ADVERB: Final = r"(?:\w+ly|also|always|never|still|now|often|please)"
 _WISH: Final = re.compile(
     rf"""(?:\b(?!(?:{_ADVERB}|and|but|or)\ )(?P<subject>\w+)(?:['’]d)?
@@ -52,6 +53,7 @@ _OF_ANOTHER: Final = re.compile(r"\W*(?:our|the|an?|his|her|their|contact)\b", r
 """The beginning of a text that may introduce another subject for a later wish."""
 USED_AMONG: Final = 3
 USED_ABOVE: Final = 0.5
+"""A memory counts as used if it is among the first few in an answer and its probability is above this."""
 SESSION_END_SCORE: Final = 0.6
 AT_ONCE_SCORE: Final = 0.85
 USER_SCORE: Final = 0.7

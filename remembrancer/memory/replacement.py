@@ -43,6 +43,7 @@ MOST_LEAD: Final = 0.3
 NUMBERED: Final = 2
 """The words before the number that says which of several such things a text is about."""
 LEAST_FRAME: Final = 0.5
+"""The minimum similarity of two sequences of words that have a frame in common."""
 LEAST_COUNTED: Final = 4
 """Three similar texts may be one thing that changed twice."""
 

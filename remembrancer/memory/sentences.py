@@ -115,6 +115,7 @@ def first_words(text: str, number: int) -> str:
 
 
 LEAST_QUOTED: Final = 16
+"""The minimum length, in characters, of a sentence that identifies a quotation."""
 
 
 def quotable(texts: Iterable[str]) -> tuple[str, ...]:

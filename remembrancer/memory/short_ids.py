@@ -11,6 +11,7 @@ from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.ids import MEMORY_PREFIX, parse_memory_id
 
 LEAST: Final = 4
+"""The length of the shortest form."""
 ID_FIELDS: Final = frozenset({"memory_id", "id", "node_id", "supersedes", "target", "replaced_by", "links"})
 OWN_WORDS: Final = frozenset({"content", "metadata", "structured", "excerpt", "memory_ids"})
 """Parts of an answer in which ids are not shortened: stored texts, and data kept by programs."""

@@ -20,6 +20,7 @@ from typing import Final
 LONGEST: Final = 100
 """A longer name gets no spellings, since it is probably data: a key, or base64."""
 MOST_PARTS: Final = 16
+"""The number of parts above which a name gets no spellings."""
 
 _RUN: Final = re.compile(
     "[\u0e01-\u0fff\u1000-\u109f\u1780-\u17dd\u3005-\u3007\u3041-\u309f\u30a1-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"

@@ -24,7 +24,9 @@ RESULT_CHARACTERS: Final = 400
 """Kept from a tool's result; its beginning says what it was, its end how it went."""
 CALL_CHARACTERS: Final = 200
 EXAMINED_CHARACTERS: Final = 8_000
+"""The number of characters examined at either end of a text before it is shortened."""
 LONGEST_TURN: Final = 60_000
+"""The maximum length of a turn in characters: a pasted file is not conversation."""
 _CLIENT_TEXT: Final = re.compile(
     r"<(system-reminder|environment_context|user_instructions|local-command-\w+|ide_\w+)>.*?(?:</\1>|\Z)", re.DOTALL
 )

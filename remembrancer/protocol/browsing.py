@@ -9,6 +9,7 @@ from remembrancer.protocol.reads import GraphFound, ListedMemory, ListedSession,
 from remembrancer.protocol.session_life import ToolCall, Turn
 
 MOST_PAIRS: Final = 500
+"""The maximum number of pairs in an answer."""
 
 
 class MemoryChanged(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -8,6 +8,7 @@ SessionStatus = Literal["active", "completed", "abandoned"]
 TurnRole = Literal["user", "assistant", "system", "tool"]
 
 SHELL_SESSION: Final = "session:shell"
+"""The session id of a person in a shell, in the history of a memory. It is not a session with a start and an end."""
 BROWSER_SESSION: Final = "session:browser"
 """The session ids of people, in the histories of memories. These sessions have no start and no end."""
 _WHERE: Final = {SHELL_SESSION: "in the shell", BROWSER_SESSION: "in the browser"}

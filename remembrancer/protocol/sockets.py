@@ -50,6 +50,7 @@ RECONNECT_MS: Final = 10
 RECONNECT_MAX_MS: Final = 40
 NETWORK_RECONNECT_MS: Final = 250
 NETWORK_RECONNECT_MAX_MS: Final = 4000
+"""Longer intervals, for a peer on another host."""
 NETWORK_HEARTBEAT_MS: Final = 2000
 NETWORK_SILENCE_MS: Final = 8000
 """A connection to another host is considered broken after this time without a message, whatever TCP reports."""

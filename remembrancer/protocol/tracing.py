@@ -5,6 +5,7 @@ from collections import deque
 from typing import Final
 
 SLOW_S: Final = 0.25
+"""A call that takes longer than this is logged."""
 SLOW_CALL: Final = "slow call"
 """The event name in the log, with `tool` and `total_ms`."""
 KEPT: Final = 512

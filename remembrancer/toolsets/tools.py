@@ -52,6 +52,7 @@ ABSENT: Final = frozenset({"memory_unavailable", "query_timeout", "queued"})
 LISTED: Final = "listed"
 """The schema key for the values to list; others are accepted. An empty list: another tool names the values."""
 MOST_SHORT_IDS: Final = 20_000
+"""The number of short ids remembered for a session."""
 
 P = ParamSpec("P")
 T = TypeVar("T", bound=msgspec.Struct)

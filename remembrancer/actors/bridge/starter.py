@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
 LOOK_AGAIN_S = 0.05
+"""The time between two checks of a runtime being started by another process."""
 _OF_A_SESSION = ("REMEMBRANCER_PROJECT", TOOLSETS_VARIABLE, "REMEMBRANCER_BRIDGE_BUDGET_S", *SESSION_VARIABLES)
 _NOT_INHERITED = frozenset((*_OF_A_SESSION, *HOME_VARIABLES, *CONFIG_VARIABLES))
 """A runtime gets absolute paths of the home and its configuration file, since its working directory differs."""

@@ -21,6 +21,7 @@ from remembrancer.protocol.runs import NoteMaintenance, Place, Prune, ReviseMemo
 from remembrancer.protocol.store_client import StoreClient
 
 SLICE: Final = 500
+"""The number of memories summarised together."""
 MAX_IDS: Final = 100
 SESSION_DETAILS_KEPT_S: Final = 30 * DAY_S
 """The turns, tool calls, scratchpads and tool outcomes of a session are deleted this long after it was closed."""

@@ -22,8 +22,11 @@ from remembrancer.protocol.store_client import StoreClient
 from remembrancer.protocol.writes import ProjectRef
 
 WAIT_S: Final = 3.0
+"""The maximum time a caller waits for missing vectors."""
 THEME_MEMORIES: Final = 1500
+"""The number of a project's latest memories searched for themes."""
 THEME_STATUSES: Final[tuple[Status, ...]] = ("active", "consolidated", "promoted")
+"""The statuses of memories that count for a theme; archived memories do not count."""
 
 
 async def reflect(request: Reflect, store: StoreClient, settings: Settings, clock: Clock) -> Reflected:

@@ -30,6 +30,7 @@ Edge = tuple[str, str, int]
 
 MOST_COMMUNITIES: Final = 50
 MOST_MEMBERS: Final = 50
+"""The maximum number of members named for a community, best connected first."""
 LABEL_NAMES: Final = 3
 SEED: Final = 20_240_229
 ITERATIONS: Final = 4

@@ -29,6 +29,7 @@ OPEN_TEXTS: Final = 32
 """The maximum number of texts in progress. When a worker dies, the store suspects this many of its oldest jobs."""
 FIRST_RETRY_S: Final = 1.0
 LAST_RETRY_S: Final = 30.0
+"""The longest pause between attempts to load a model: 1, 2, 4 … 30 s."""
 IDLE_S: Final = 2.0
 """Freed memory is returned to the system after this time without work."""
 NOT_ADMITTED: Final = "the store does not accept this embedder: it was revoked there, or never invited"

@@ -30,6 +30,7 @@ class ModelTokenizer(TokenCounter, Protocol):
     """A model's tokenizer. Several threads may use it at once."""
 
     marks: int
+    """The number of special tokens added around a text."""
     pad_id: int
 
     def token_ids(self, texts: Sequence[str], window: int) -> list[list[int]]:
@@ -45,6 +46,7 @@ class Engine(abc.ABC):
     passage_budget: int
     """The maximum number of tokens in a passage, without the special tokens (and the prompt) around it."""
     passage_tokens = PASSAGE_TOKENS
+    """The length in tokens at which texts are split, if the budget allows it."""
     batch_tokens = BATCH_TOKENS
 
     @abc.abstractmethod

@@ -56,6 +56,7 @@ HIGH_WATER_BYTES: Final = 1024 * 1024
 """While more bytes than this are unsent, no lines are read, and the SDK's server waits."""
 MAX_UNREAD_BYTES: Final = MAX_LINE_BYTES + MAX_STAMP_BYTES
 PAUSE_S: Final = 0.01
+"""The pause before a full session checks for its next line."""
 HELLO_WAIT_S: Final = 5.0
 BACKLOG: Final = 256
 MAX_SESSIONS: Final = 512

@@ -13,6 +13,7 @@ from remembrancer.memory.text import neutralised
 STORES: Final = ("store_memory", "memory_store")
 STORES_A_QUESTION: Final = 10
 QUOTED: Final = 300
+"""The number of characters of a memory quoted in a question."""
 YES = "yes"
 NO = "no"
 BOTH = "both hold"

@@ -42,6 +42,7 @@ TURNS: Final[dict[str, tuple[TurnRole, tuple[str, ...]]]] = {
 }
 """The role of each turn, and the members that may contain its text, of which the first present one is used."""
 METADATA: Final[tuple[str, ...]] = ("trigger", "agent_type", "agent_id")
+"""The members kept as metadata of a turn."""
 
 
 class HookEvent(msgspec.Struct, frozen=True):
@@ -158,6 +159,7 @@ def summarized(response: object) -> str:
 
 LOOK_S: Final = 0.5
 PAUSE_S: Final = 5.0
+"""The pause before retrying an event that cannot be written now, for example because the disk is full."""
 PRESENT_S: Final = 1800.0
 """A session counts as present for this long after its last event, unless it has ended: people take time to think."""
 

@@ -57,6 +57,7 @@ STOPPED: Final = (
     "been stored)"
 )
 CHECK_S: Final = 0.5
+"""The time between two checks of an open stream's token."""
 SESSION: Final = "mcp-session-id"
 VERSION: Final = "mcp-protocol-version"
 PROJECT: Final = "x-remembrancer-project"

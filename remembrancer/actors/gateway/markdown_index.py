@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 COALESCE_S: Final = 1.0
 TOKENS: Final = 8000
 MAX_FILE_BYTES: Final = 1024 * 1024
+"""Larger files are not updated."""
 USED_S: Final = 7 * DAY_S
 MOST_USED: Final = 8
 """The maximum number of uses counted. Each use makes a memory count as newer by `USED_S`."""

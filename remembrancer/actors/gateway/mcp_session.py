@@ -21,7 +21,9 @@ from remembrancer.toolsets.service import Caller
 STREAM: Final = "subscriptions/listen"
 """A request that stays open until the client ends it; a stop does not wait for it."""
 ROOTS_WAIT_S: Final = 1.0
+"""The maximum time a tool call waits for the client's list of roots."""
 MAX_WAITING: Final = 64
+"""The maximum number of messages waiting to go to the SDK's server, or to come from it."""
 MAX_CLIENT_NAME: Final = 100
 
 

@@ -63,13 +63,17 @@ from remembrancer.toolsets.service import Asked, Caller, MemoryService, SessionS
 WRITE_SHARE: Final = 0.25
 """The fraction of a call's budget for which a write waits for the store before it is queued."""
 MIN_BUDGET_S: Final = 0.25
+"""The minimum budget of a request, however long its client has already waited."""
 LOST_PAUSE_S: Final = 0.02
+"""The pause before a request whose connection was lost is sent again."""
 MARGIN_S: Final = 0.2
 """Reserved for returning the answer."""
 ERASE_S: Final = 30.0
 """Includes rebuilding the word index."""
 MAX_REFUSED: Final = 20
+"""The maximum number of notices about refused writes kept for a session's next answer."""
 MOST_SESSIONS: Final = 512
+"""The maximum number of sessions whose state is kept."""
 MAX_ANSWERS: Final = 100
 T = TypeVar("T")
 logger = logging.getLogger(__name__)

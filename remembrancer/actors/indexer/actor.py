@@ -19,6 +19,7 @@ from remembrancer.protocol.store_client import StoreClient
 from remembrancer.protocol.system import lower_priority
 
 POLL_S: Final = 10.0
+"""The maximum time a request for work stays open."""
 
 logger = logging.getLogger(__name__)
 

@@ -43,6 +43,7 @@ HEAD_BYTES: Final = 256 * 1024
 BATCH_BYTES: Final = 64 * 1024
 """One transaction, which takes some 50 ms and blocks writing vectors."""
 LONGEST_S: Final = 4.0
+"""The maximum wait for a quiet interval while files keep changing."""
 TRANSCRIPTS_LOOK_S: Final = 30.0
 """Transcripts grow all the time, and are read in larger pieces."""
 _GAP: Final = re.compile(r"\n{4,}")

@@ -25,10 +25,12 @@ from remembrancer.protocol.paths import delete_database
 from remembrancer.protocol.system import IS_POLLED
 
 UNWATCHED_LOOK_S: Final = 10.0
+"""The interval between comparisons if the system cannot report changes."""
 RETRY_S: Final = 5.0
 FIRST_REPORT_MS: Final = 2000
 """A watch that has seen no changes then reports that it has begun."""
 MAX_OPEN_BATCHES: Final = 4
+"""The maximum number of batches of files that are being read or are waiting to be indexed."""
 BATCH_FILES: Final = 200
 DAMAGED: Final = (RecordsUnusable, InternalError, zlib.error, UnicodeDecodeError)
 

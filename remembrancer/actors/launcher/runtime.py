@@ -57,6 +57,7 @@ logger = logging.getLogger(__name__)
 LOCK_WAIT_S: Final = 0.3
 """The maximum time a runtime waits for the lock, which `status` and `down` hold briefly to check it."""
 SOCKETS_LOOK_S: Final = 1.0
+"""The interval between checks that the sockets still exist; if they do not, the runtime ends."""
 FRESH_ANSWERS_S: Final = 0.5
 """A command then gets the last known reports."""
 OUTPUT_LIMIT_BYTES: Final = 1024 * 1024

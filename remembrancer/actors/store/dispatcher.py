@@ -23,6 +23,7 @@ from remembrancer.protocol.sockets import Peer, Router
 from remembrancer.protocol.wire import Envelope, Notice
 
 ANSWER_MARGIN_S: Final = 0.2
+"""The part of a deadline reserved for sending the answer."""
 DEFAULT_DEADLINE_S: Final = 10.0
 QUERY_VECTOR_SHARE: Final = 0.5
 """The fraction of a read's budget spent waiting for the query's vector before searching by words alone."""

@@ -58,7 +58,9 @@ AGAIN_S: Final = 30.0
 ABANDONED_AFTER_S: Final = 86_400.0
 """A session that has not been seen since the store started counts as ended after being idle for this long."""
 MAINTENANCE_SESSIONS: Final = 10
+"""The number of sessions after which a project's maintenance is due."""
 MAINTENANCE_S: Final = 7 * 86_400.0
+"""The time after which maintenance is due in any case."""
 PROMOTIONS_PER_JOB: Final = 100
 
 RETRY_S: Final = (0.0, 5.0, 15.0, 60.0, 300.0, 900.0)

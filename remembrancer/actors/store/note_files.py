@@ -36,6 +36,7 @@ from remembrancer.toolsets.files.workspace_files import RealNote, open_directory
 
 BOM: Final = b"\xef\xbb\xbf"
 ATTEMPTS: Final = 20
+"""The number of times a note is read again because another program saved it."""
 WRITE_S: Final = 5.0
 """The time limit for a write: the disk may hang, or be unreachable over the network."""
 REPEATED_S: Final = 30.0

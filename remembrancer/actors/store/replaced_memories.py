@@ -35,6 +35,7 @@ from remembrancer.protocol.reads import Recall, SessionRequest
 from remembrancer.protocol.writes import Applied, NearMemory, Operation, StoredResult
 
 MAX_REMEMBERED: Final = 1024
+"""The number of memories whose storing session is remembered."""
 MAX_REPORTED: Final = 3
 LEAST_TOLD: Final = 0.3
 """The lowest probability reported to the session. Of 24 such pairs, 17 were right; below it, 4 of 15."""

@@ -64,6 +64,7 @@ SHARED_WITH_OTHERS: Final = (
     "in the project, as a new memory"
 )
 MAX_COPIES: Final = 5
+"""The number of copies named in the answer to a store: an event may have been stored a hundred times."""
 _PLACES: Final = """SELECT space FROM memories WHERE space = @SPACE AND id = ?1
     UNION SELECT m.space FROM aliases AS a CROSS JOIN memories AS m ON m.number = a.memory
     WHERE a.alias = ?1 AND m.space = @SPACE"""

@@ -51,6 +51,7 @@ _SECOND: Final = "more-"
 _LEVELS: Final = 2
 _NUMBER_WIDTH: Final = 6
 _CONTEXT: Final = 2
+"""The number of lines shown in a snippet before and after a change."""
 _BULLET: Final = "- "
 _INDENT: Final = "  "
 PAGE: Final = 1000

@@ -49,12 +49,14 @@ NAMES: Final = {source: name for name, source in SOURCES.items()}
 SCALE: Final = 0.4
 """Turns a probability into a score: a sixtieth of the relevant chunks and half of the others are below 0.3."""
 SNIPPET: Final = 700
+"""The maximum number of characters of a chunk shown."""
 TIMEOUT_S: Final = 30.0
 """Reading continues after this time."""
 UNITS: Final = (("d", 86_400.0), ("h", 3600.0), ("m", 60.0), ("s", 1.0))
 LINES: Final = 50
 MAX_PATH_BYTES: Final = 4096
 MAX_CHARACTERS: Final = 40_000
+"""The limit for one answer. A client continues with the line after the last line in the answer."""
 INDEXED_WITHIN_S: Final = 0.5
 """The time to wait until a written note can be found by its words."""
 

@@ -44,6 +44,7 @@ LINK_OUT: Final = "a link out of the workspace"
 LINK_ELSEWHERE: Final = "a link to a file that is not a note"
 NOT_ORDINARY: Final = "not an ordinary file"
 MOST_SKIPPED: Final = 100
+"""The maximum number of skipped files listed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,9 @@ from remembrancer.toolsets.tools import DATA, Answer, non_empty
 
 _ROUNDED: Final = 4
 OLD_CHARACTERS: Final = 1000
+"""The number of characters shown of a memory that is probably replaced; enough to decide whether it really is."""
 NEWER_CHARACTERS: Final = 120
+"""The number of characters shown of the session's own memory that is the replacement; enough to recognise it."""
 SETTLED: Final = {
     "if_replaced": "update_memory(replaced_by, supersedes=[id])",
     "if_in_part": "update_memory(id, old, new)",

@@ -15,6 +15,7 @@ from remembrancer.toolsets.memory.answers import iso
 from remembrancer.toolsets.tools import Answer, Call, non_empty, tool
 
 PROPOSED: Final = 200
+"""The number of characters shown of a memory proposed for promotion to the user."""
 DECIDED: Final = (
     "update_memory(newer_id, supersedes=older_id); if both hold, add_links=[{relation: related_to, target: older_id}]"
 )

@@ -47,6 +47,7 @@ HINT: Final = "An excerpt ends early: get_memory shows the full memory."
 DISPENSABLE: Final = ("hint", "profile", "query_time_ms", "strategy_used")
 """Dropped from an answer before any memory is."""
 MEMORY_ONLY: Final = ("type", "kind", "domain", "tags", "min_importance")
+"""Arguments that do not apply to files."""
 Source = Literal["memory", "notes", "sessions", "code"]
 NOTHING_OPEN: Final = "Nothing is open."
 DUE_ONLY: Final = "Of {number} open ends, only those due by {day} are listed."
@@ -60,6 +61,7 @@ STANDING_NOTE: Final = "Perhaps nothing answers the query. In case it is a task,
 LEAST_ROOM: Final = 10
 """A lower `limit` leaves no room for memories that apply to every task."""
 STANDING_TOKENS: Final = 800
+"""The maximum tokens in one answer for memories that apply to every task."""
 MOST_STANDING: Final = 100
 MOST_NEAR: Final = 5
 """The memories in an answer that apply to every task, if there are more than `MOST_STANDING`."""

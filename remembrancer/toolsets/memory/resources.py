@@ -47,6 +47,7 @@ def memory_id_in(uri: str) -> str | None:
 
 
 RELATIONSHIPS_SHOWN: Final = 5
+"""The number of edges written out for each entity in the graph."""
 
 
 def session_summary(session_id: str, started_at: float, story: SessionDescription, served: tuple[int, int]) -> str:

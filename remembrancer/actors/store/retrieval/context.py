@@ -42,6 +42,7 @@ MAX_CONSIDERED: Final = 600
 """More memories would never fit."""
 MAX_SEARCH_RESULTS: Final = 40
 MAX_FILES: Final = 20
+"""The number of files considered, in the given order."""
 SEARCHED_FILES: Final = 8
 """The number of files whose names are included in the search."""
 LOAD_BATCH: Final = 64

@@ -24,7 +24,9 @@ from remembrancer.protocol.writes import DESCRIBED_AS, MENTIONED_WITH
 MAX_ROWS, MIN_ROWS = 1000, 50
 """The maximum number of rows of `memory_entities` read for all entities of a step, and the minimum for each entity."""
 MAX_EDGES: Final = 200
+"""The number of edges in one answer, best supported first."""
 MAX_FACTS: Final = 1000
+"""The number of memories in one answer about the sources of edges."""
 PAGERANK_SEEDS: Final = 20
 MAX_COUNTED: Final = 1000
 """The limit on counting each kind of edge of a memory at which a walk starts."""

@@ -27,21 +27,25 @@ HOPS: Final = 2
 WIDEST: Final = 50
 """The number of entities at each level, best connected first, from which a walk continues."""
 CONNECTED: Final = 100
+"""The number of connected memories examined: the most important and the latest of the nearest."""
 MAX_STARTS: Final = 20
 SUGGESTIONS: Final = 5
 RELATIONSHIPS: Final = 50
 """The number of relationships shown for an entity, best supported first."""
 FACTS: Final = 10
+"""The number of memories listed for a relationship."""
 COUNTED: Final = 20
 """The number of entities beyond the limit whose memories are counted to choose the entities shown."""
 TYPES: Final = 50
 """The number of types of relationships (and of entities) in an answer, most frequent first."""
 TOPICS: Final = 10
+"""The number of communities in an overview."""
 MAX_WORDS: Final = 4
 """The maximum number of words in a name, separated by spaces."""
 MAX_PARTS: Final = 8
 """The maximum number of runs of letters and digits in a name: `src/app/main.py` is one word with four."""
 LONGEST_TEXT: Final = 100
+"""The number of parts read from a text; any later names are left to the other searches."""
 _WORD: Final = re.compile(r"\S+")
 _PART: Final = re.compile(r"[^\W_]+")
 _POSSESSIVE: Final = re.compile(r"['\u2019]s\b", re.IGNORECASE)

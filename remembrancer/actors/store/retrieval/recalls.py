@@ -36,6 +36,7 @@ from remembrancer.protocol.reads import Recall, Recalled, Scores, Strategy
 from remembrancer.protocol.wire import Notice
 
 MAX_OF_PERIOD: Final = 200
+"""The number of memories ranked for a question about everything in a period, most important first."""
 ANSWERS_BY_TIME: Final = 0.9
 """The probability that a memory of the requested kind and time answers the question."""
 PAGERANK_CANDIDATES: Final = 10

@@ -65,6 +65,7 @@ CHECK_INTERVAL_S: Final = 5.0
 IN_USE_S: Final = 4.0
 """A replaced model's vectors are kept for this long, which is longer than a recall using them takes."""
 PRUNE_BATCH: Final = 200
+"""The number of passages of unneeded models deleted in one transaction."""
 RETRY_S: Final = 1.0
 """The pause before a failed write of vectors (for example, on a full disk) is repeated."""
 SUSPECTS: Final = 32
