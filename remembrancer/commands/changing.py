@@ -358,7 +358,10 @@ def tag(where: Where, memory: str, tags: Sequence[str], remove: Sequence[str]) -
 @memory_command(
     IDS,
     REASON,
-    flag("--for-good", help="Delete it: content, history, vectors, full text and queued copies. Asks first."),
+    flag(
+        "--for-good",
+        help="Delete the memory itself: content, history, vectors, full text and queued copies. Asks first.",
+    ),
     YES,
 )
 def forget(where: Where, memories: Sequence[str], reason: str | None, for_good: bool, yes: bool) -> Report:

@@ -30,7 +30,7 @@ EXPIRED: Final = 1.0
 """The standing of a fact that is no longer valid, or was superseded."""
 RULES: Final[frozenset[Kind]] = frozenset({"convention", "preference", "procedure"})
 OF_A_RULE: Final = -0.25
-"""The difference in standing between valid rules with none and all of the query's words."""
+"""The difference in standing between valid rules without any of the query's words and those with all of them."""
 
 
 @dataclass(frozen=True)

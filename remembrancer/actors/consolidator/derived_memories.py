@@ -160,7 +160,7 @@ def _mostly(answers: Iterable[bool]) -> bool:
 
 
 def _derive(what: str, kind: Kind, sources: Sequence[Material], content: str) -> Derived:
-    """A memory derived from sources in the order of time. Its id depends only on the sources' ids and versions."""
+    """A memory derived from sources in chronological order. Its id depends only on the sources' ids and versions."""
     origin = sorted((source.id, source.version) for source in sources)
     memory_id = derive_memory_id(derive_id(what, origin), max(source.created_at for source in sources))
     latest = max(sources, key=lambda each: (each.happened_at, each.id))

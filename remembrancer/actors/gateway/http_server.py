@@ -282,7 +282,7 @@ class HttpServer:
 
     def _allow_names(self, port: int) -> None:
         """Set the hosts and origins that are served. A web page can make any host name point to this machine, so only
-        our own names are served, and only to pages of allowed origins."""
+        requests for our own names are served, from pages of allowed origins."""
         local = "|".join(re.escape(f"[{each}]" if ":" in each else each) for each in sorted(LOOPBACK))
         # Without tokens, pages on other ports are not trusted: any account on this machine may serve one.
         origins = [f"https?://({local})" + (f":{port}" if self._no_token else r"(:\d+)?")]

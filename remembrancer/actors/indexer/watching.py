@@ -211,7 +211,7 @@ class Indexer:
             await anyio.sleep(pause_s)
 
     async def _watch_these(self, directories: set[Path]) -> None:
-        """Report changes until the directories to watch change. A directory that is gone counts as a change."""
+        """Report changes until the set of watched directories changes. A directory that is gone counts as a change."""
 
         async def watch(paths: set[Path], recursive: bool) -> None:
             is_due = True  # changes before the watch began were not reported

@@ -166,8 +166,8 @@ class Supervision:
         return any(process.role in roles and process.state in ("starting", "restarting") for process in self.processes)
 
     def _arrange_embedders(self, now: float) -> None:
-        """Run the desired number of embedders with the first model, and one with each other model (if 0 are desired,
-        none at all). The highest numbers stop first; new ones get the lowest free numbers."""
+        """Run the desired number of embedders with the first model, and one for each of the other models; none if 0
+        are desired. Embedders with the highest numbers stop first; new ones take the lowest free numbers."""
         if self._are_beginning("gateway", "store"):
             return  # loading models takes both cores, and clients wait for the gateway and the store
         store, threads = self._store_health, threads_per_worker(self._wanted)

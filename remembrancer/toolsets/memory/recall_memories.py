@@ -97,10 +97,10 @@ class RecallMemoriesArguments(GivenFilters, frozen=True, forbid_unknown_fields=T
     unlisted=tuple(name for name in RecallMemoriesArguments.__struct_fields__ if name != "query"),
 )
 async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Answer:
-    """The likely and possible answers in full, or else the nearest memory. Seen before, the nearest gets one line, like
-    other memories that are new to the session, or that the session has stored and that contain half of the query's
-    words. All are in full with `detail`, with a named ranking, and in a degraded answer; in the last two cases, answers
-    are not judged."""
+    """The likely and possible answers in full, or else the nearest memory, in one line if the session has seen it.
+    Other memories get one line if they are new to the session, or if it stored them and they contain half of the
+    query's words. With `detail`, all are in full. A named ranking and a degraded answer have all in full, too, and are
+    not judged."""
     started = time.perf_counter()
     root = workspace_root(call.caller.directory, call.service.settings)
     request = to_recall(arguments, call.caller.project, call.caller.session_id, root)

@@ -206,7 +206,7 @@ class Writer:
                 make_active(self.space, hidden, RELEASED, reason, self.at)
 
     def note_active(self, session_id: str | None = None, start: StartSession | None = None) -> None:
-        """Register or reopen a session (by default the operation's). Its ending is kept unless it starts again."""
+        """Register or reopen a session (by default the operation's). Its end is kept unless it is restarted."""
         session_id = self.operation.session_id if session_id is None else session_id
         if session_id not in ("", SHELL_SESSION):
             self.space.execute(

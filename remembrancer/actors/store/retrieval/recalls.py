@@ -180,8 +180,8 @@ def columns(search: Search, rows: Rows) -> Rows:
 def _comparable(bm25: Column, spaces: NDArray[np.int64], sizes: Mapping[int, int]) -> Column:
     """Scale the candidates' BM25 for comparison across spaces. `sizes` are the numbers of memories in the spaces. BM25
     weighs a word by its rarity, which grows with the logarithm of the space's size, so scores are divided by that
-    logarithm and by the best score. In a space of three, no word is rare: the smaller a space, the more its scores are
-    scaled by its own best score instead."""
+    logarithm and by the best score. In a space of three memories, no word is rare: the smaller the space, the more its
+    own best score replaces this scale."""
     if not bm25.any():
         return bm25
     scaled, own, trust = bm25.copy(), np.ones(len(bm25)), np.ones(len(bm25))
