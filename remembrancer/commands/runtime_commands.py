@@ -14,7 +14,7 @@ from typing import Final
 import click
 
 from remembrancer import __version__
-from remembrancer.actors.launcher.runtime import Command, Runtime, actor_command
+from remembrancer.actors.launcher.runtime import Runtime
 from remembrancer.commands import exit_codes
 from remembrancer.commands.report import Report, argument, command, flag, option
 from remembrancer.commands.runtime_client import ask, end_runtime, is_up, nothing_runs, paths_here
@@ -30,7 +30,6 @@ from remembrancer.protocol.paths import RuntimePaths
 
 STOP_LIMIT_S: Final = 15.0
 """Stopping takes 9 s if every process has to be killed."""
-ACTOR: Final[Command] = actor_command
 
 
 @command(
@@ -64,7 +63,6 @@ def up(http: str | None, no_token: bool, for_sessions: bool, secrets_on_stdin: b
         lambda: load_configuration({**os.environ, **given}),
         environ=os.environ,
         secrets=json.load(sys.stdin.buffer) if secrets_on_stdin else os.environ,
-        command=ACTOR,
         for_sessions=for_sessions,
         in_memory=home.in_memory,
         no_token=no_token,

@@ -66,24 +66,17 @@ SMALL: Final = {"OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", 
 """The matrices outside the model are small: NumPy's own threads would only take processor time from the model, as would
 the tokenizer's. Threads that take turns do not need separate heaps, which would use 30 MB more."""
 
-Command = Callable[[str], list[str]]
 _decode_failure: Final = msgspec.json.Decoder(Failure).decode
 
 
-def actor_command(role: str) -> list[str]:
-    return [sys.executable, "-P", "-m", "remembrancer.actors", role]
-
-
 class Runtime(NamedTuple):
-    """`secrets` may include the embedders' secrets. `command` maps a role to the command that runs it. `in_memory`: the
-    content of the home is deleted after an orderly stop. `when_started` is called once the runtime can no longer
-    fail."""
+    """`secrets` may include the embedders' secrets. `in_memory`: the content of the home is deleted after an orderly
+    stop. `when_started` is called once the runtime can no longer fail."""
 
     paths: RuntimePaths
     load_configuration: Callable[[], Configuration]
     environ: Mapping[str, str]
     secrets: Mapping[str, str]
-    command: Command
     for_sessions: bool
     in_memory: bool
     no_token: bool
@@ -231,7 +224,7 @@ class Supervisor(System):
         try:
             with _open_output(output) as opened:
                 child = await asyncio.create_subprocess_exec(
-                    *self._runtime.command(spec.role),
+                    *(sys.executable, "-P", "-m", "remembrancer.actors", spec.role),
                     stdin=subprocess.PIPE,
                     stdout=opened,
                     stderr=opened,
