@@ -56,7 +56,7 @@ DONE: Final = {
     **{"invalidate": "Marked as no longer true.", "replace": "Replaced.", "both": "Both hold.", "undo": "Undone."},
     **{"nothing": "Nothing was changed."},
     **{"edit": "Saved.", "remember": "Remembered.", "known": "Already remembered.", "erase": "Erased for good."},
-    **{"run": "All of it was undone."},
+    **{"run": "Everything was undone."},
 }
 """The messages about the last change that an address can select; no other text from an address is shown."""
 

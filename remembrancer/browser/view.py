@@ -185,7 +185,7 @@ def name_of(project: ProjectRef) -> str:
 
 
 def names_of(projects: Sequence[ProjectRef]) -> dict[str, str]:
-    """By id. Projects of one name get their parent directory's name as well."""
+    """By id. Projects with the same name get their parent directory's name as well."""
     names = {each.id: name_of(each) for each in projects}
     alike = Counter(names.values())
     return names | {

@@ -52,7 +52,7 @@ LEFT_OUT: Final = ("config.toml", "sharing", "keys", "tokens.json", "vectors", "
 STAGING: Final = "restore.staging"
 REPLACED: Final = "before-restore-"
 LOCK_WAIT_S: Final = 3.0
-"""The time to wait for locks: `status` takes one briefly, and a crashed runtime takes a moment to end."""
+"""The time to wait for locks: `status` holds a lock briefly, and a crashed runtime takes a moment to end."""
 _UNREADABLE: Final = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
 
 
@@ -106,7 +106,7 @@ def read_archive(path: Path, target: Path | None = None) -> str:
         metavar="[FILE]",
         help="Default: remembrancer-<time>.tar.gz here, or in ~ if this is a repository.",
     ),
-    flag("--force", help="Replace the file."),
+    flag("--force", help="Replace an existing file."),
 )
 def create(file: str | None, force: bool) -> Report:
     """Write all memories, their history and vectors, and the write queue into one file, even while the runtime is up.
@@ -123,7 +123,7 @@ def create(file: str | None, force: bool) -> Report:
     facts = {"file": str(target), "size_bytes": size, "memories": memories, "queued": queued, "left_out": left_out}
     waiting = f" and {count(queued, 'queued write')}" if queued else ""
     lines = [f"{target}: {count(memories, 'memory')}{waiting}, {size / 2**20:.1f} MiB, read back and checked."]
-    lines += [f"Not in it: {', '.join(left_out)}."] if left_out else []
+    lines += [f"Not included: {', '.join(left_out)}."] if left_out else []
     lines.append("Only you can read it, and it is not encrypted: keep it as private as your memories.")
     return Report(facts, lines)
 
@@ -161,8 +161,8 @@ def put_back(file: str, yes: bool) -> Report:
         made_at = read_archive(archive)
     when = f"{datetime.fromisoformat(made_at).astimezone():%Y-%m-%d %H:%M}"
     if not is_up(paths):
-        what = f"The backup of {when} replaces the memories of {paths.home}. The current ones are kept in its directory"
-        what += f" {REPLACED}<time>."
+        what = f"The backup of {when} replaces the memories of {paths.home}. The current memories are kept there,"
+        what += f" in the directory {REPLACED}<time>."
         confirm(f"{what}\nRestore it?", yes=yes)
     with notice_when_slow("Restoring"), locked(paths):
         aside = restore(paths, archive, time.time())

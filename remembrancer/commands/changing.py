@@ -117,7 +117,7 @@ FIELDS: Final = (
     argument(
         "text", nargs=-1, metavar="[TEXT]...", help="The text; - reads the input. Without it, the editor is opened."
     ),
-    option("--tag", multiple=True, callback=tags_given, metavar="TAG", help="May be repeated; a,b adds two."),
+    option("--tag", multiple=True, callback=tags_given, metavar="TAG", help="May be repeated; a,b adds two tags."),
     SUPERSEDES,
     *FIELDS,
 )
@@ -268,7 +268,7 @@ def edit(
     state = _state_of(_as_stored(where, memory, answer) or without_none(given), changed)
     if set(changes) == {"supersedes"}:
         name = " and ".join(_name_of(where, each, answer) for each in given["supersedes"])
-        since = f"now{state if 'due' in changed else ''}; {where.undo(memory)} takes that back"
+        since = f"now{state if 'due' in changed else ''}; {where.undo(memory)} undoes that"
         return _done((answer, f"It replaces {name} {since if changed else 'already'}"))
     # The given text, since another edit may have followed.
     name = f"“{excerpt(content, QUOTED)}”" if content and "content" in changed else _name_of(where, memory, answer)
@@ -301,7 +301,7 @@ def _settle(where: Where, memory: str, is_replaced: bool, reason: str | None) ->
                 moved = "due" in answer.get("updated_fields", ())
                 state = _state_of(_as_stored(where, name, answer) or {}) if moved else ""
                 line = f"{texts[0]} is replaced by: {text}{state}; {where.undo(older[0].id)}"
-            done.append((answer, f"{line} takes that back"))
+            done.append((answer, f"{line} undoes that"))
         if done:
             return _done(*done, several="settled")
     where_not = "not the older memory of any pair" if is_replaced else "in no pair"
@@ -331,7 +331,7 @@ def edited(text: str) -> str:
 
 @memory_command(
     ID,
-    argument("tags", nargs=-1, callback=tags_given, metavar="[TAG]...", help="Tags to add; a,b are two."),
+    argument("tags", nargs=-1, callback=tags_given, metavar="[TAG]...", help="Tags to add; a,b adds two tags."),
     option("--remove", multiple=True, callback=tags_given, metavar="TAG", help="A tag to remove; a,b removes two."),
 )
 def tag(where: Where, memory: str, tags: Sequence[str], remove: Sequence[str]) -> Report:
@@ -379,7 +379,7 @@ def forget(where: Where, memories: Sequence[str], reason: str | None, for_good: 
         line += f". The same text is in other scopes, too: {also}" if also else ""
         line += _left_expired(where, answer.get("supersedes", ()))
         if answer.get("already_forgotten"):
-            line = f"{name} was forgotten before: 'remembrancer restore {short(memory)}' brings it back"
+            line = f"{name} was already forgotten: 'remembrancer restore {short(memory)}' brings it back"
         done.append((answer, line))
     return _done(*done, several="forgotten")
 
@@ -417,8 +417,8 @@ def _erase(where: Where, memories: Sequence[str], *, yes: bool) -> Report:
             confirm(f"{excerpt(known['content'])}\nErase it for good, with its history?", yes=yes)
         answer = where.ask("erase_memory", memory_id=memory)
         erased.append(answer)
-        verb = "was erased before" if answer.get("already_erased") else "is erased for good"
-        made = f", with {len(answer['also_erased'])} derived from it" if "also_erased" in answer else ""
+        verb = "was already erased" if answer.get("already_erased") else "is erased for good"
+        made = f" with {count(len(answer['also_erased']), 'memory')} derived from it" if "also_erased" in answer else ""
         also = f"; memories that may repeat it: {', '.join(answer['also_said_by'])}" if "also_said_by" in answer else ""
         name = f"“{excerpt(known['content'])}”" if known else short(memory)
         older = [link["target"] for link in known.get("links", ()) if link["relation"] == "supersedes"]
@@ -542,13 +542,13 @@ def undo_run(where: Where, run_id: str) -> Report:
 
 
 def _last_changes(where: Where, yes: bool) -> dict[str, int]:
-    """The memories of the last change that can be undone, or the later run; one shell command makes one change. Each
+    """The memories of the last change that can be undone, or a later run; one shell command makes one change. Each
     has the version to pass to an undo, or 1 if it has changed since. Raises `MemoryUnavailable` if the log may lack a
     later change."""
     answer, warnings = log_of(where, begins=0.0)
     lacking = next((text for text, code in warnings.items() if code == "partial_results"), None)
     if lacking is not None:
-        raise MemoryUnavailable(f"the last change is not known: {lacking} 'remembrancer undo ID' undoes a specific one")
+        raise MemoryUnavailable(f"the last change is not known: {lacking} 'remembrancer undo ID' undoes a given change")
     passed_over = ("archived", "maintenance", "promotion")
     runs = [run for run in answer["runs"] if not run.get("undone") and run["did"] not in passed_over]
     changes = [entry for entry in answer["changes"] if not entry.get("undone") and entry["did"] not in passed_over]

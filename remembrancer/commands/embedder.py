@@ -1,4 +1,4 @@
-"""`remembrancer admin embedder`: makes vectors for another host's memory, or manages the hosts that do so for this."""
+"""`remembrancer admin embedder`: makes vectors for another host's memory, or manages hosts that do so for this one."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ from remembrancer.memory.text import count
     ),
     option("--project", multiple=True, metavar="DIR|ID", help="Only this project (may be given several times)."),
     flag("--markdown", help="FILE is a directory for Markdown files, one for each project and kind of memory."),
-    flag("--force", help="Replace the file."),
+    flag("--force", help="Replace an existing file."),
 )
 def export(file: str | None, project: Sequence[str], markdown: bool, force: bool) -> Report | int:
     """Write memories with their history as JSON Lines, even while the runtime is running. docs/backup.md describes the
@@ -96,5 +96,5 @@ def _in_words(facts: dict[str, Any], *, has_user: bool) -> str:
     whose = count(facts["projects"], "project") + (" and the user" if has_user else "")
     words = f"{where}: {count(facts['memories'], 'memory')} ({facts['forgotten']:,} of them forgotten) of {whose}."
     if facts["queued"]:
-        words += f"\nNot in it: {count(facts['queued'], 'write')} in the queue. Export again when the store has them."
+        words += f"\nNot included: {count(facts['queued'], 'queued write')}. Export again when the store has them."
     return words

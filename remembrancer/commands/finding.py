@@ -313,7 +313,7 @@ def _gather(where: Where, tool: str, arguments: Answer) -> tuple[list[Answer], d
 
 
 def _await_model(conversation: GatewayConnection) -> None:
-    """If no model is loaded yet, wait briefly for it and for vectors, before the query: each answer counts as a use."""
+    """Wait briefly for a model and for vectors before the query, since each answer counts as a use."""
     if conversation.call("get_memory_status").get("embedding", {}).get("workers"):
         return
     conversation.call("list_memories", limit=1)  # unlike a look at the state, this wakes idle workers
@@ -469,7 +469,7 @@ def _waiting(where: Where) -> Report:
         "--shown",
         "view",
         flag_value="shown",
-        help="List the answers that showed it to a session, with its rank; without an ID, those that showed memories.",
+        help="List the answers that showed a memory to a session, with its rank (default: any memory).",
     ),
     flag("--graph", "view", flag_value="graph", help="Show an entity's relations; without a name, all entities."),
     NUMBER,
@@ -612,7 +612,7 @@ def _showings(where: Where, ids: Sequence[str], number: int) -> Report:
             text = words.get(row.memory_id, "not here")
             without_id = f"  {row.place}  a part of a file" if row.place else "  nothing was found"
             lines.append(f"  {row.place}  {text}  {short(row.memory_id)}" if row.memory_id else without_id)
-    nothing = f"{'None of these' if ids else 'No memory'} has been shown to a session here yet."
+    nothing = f"{'None of these memories' if ids else 'No memory'} has been shown to a session here yet."
     return Report({"shown": [entry._asdict() for entry in entries]}, lines or nothing)
 
 
@@ -680,8 +680,8 @@ def _plain(value: Any) -> str:
 
 @memory_command(argument("day", nargs=-1, metavar="[DAY]", help="today, Tuesday, yesterday, 2026-02-20."))
 def log(where: Where, day: Sequence[str]) -> Report:
-    """Show a day in order: events, and memories stored, changed, decided, closed or imported, or summarised, promoted
-    or archived by runs."""
+    """Show a day in chronological order: events, and memories stored, changed, decided, closed or imported, or
+    summarised, promoted or archived by runs."""
     from remembrancer.toolsets.memory.day_log import dates_in_utc, dates_of, day_of
 
     period = day_of(" ".join(day) or "today", time.time())  # in the local time zone

@@ -187,8 +187,8 @@ def copy_records(paths: RuntimePaths, target: Path) -> bool:
 
 
 def export_records(paths: RuntimePaths, projects: Collection[str], output: IO[bytes], name: str) -> dict[str, int]:
-    """Without `projects`, export all of them and the user. A project's export includes the lane that it shares. Raises
-    `InvalidInput` for an unknown project, and `FileUnusable` also if there are no memories."""
+    """Without `projects`, export all projects and the user's memories. A project's export includes the lane that it
+    shares. Raises `InvalidInput` for an unknown project, and `FileUnusable` also if there are no memories."""
     with _records(paths) as file:
         rows = [] if file is None else file.rows(SPACES)
         spaces = {name: (path or "", list(filter(None, numbers))) for name, path, *numbers in rows}

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 SESSION_START, PROMPT, TOOL_BEGINS = "SessionStart", "UserPromptSubmit", "PreToolUse"
 COMPACTIONS = ("PreCompact", "PostCompact")
 NOT_RECORDED = (TOOL_BEGINS, "PreCompact")
-"""Only the ends of these events are recorded."""
+"""Of a tool call and a compaction, only the end is recorded."""
 LONG_MEMBERS = frozenset({"prompt", "last_assistant_message", "prompt_response", "text", "compact_summary"})
 LONG_MEMBER_BYTES, MEMBER_BYTES = 32 * 1024, 2 * 1024
 """The bytes kept of a turn, and of any other member of the input."""
@@ -44,26 +44,26 @@ CONTEXT_LOST = b"again"
 INPUT_WAIT_S = 2.0
 """The time to wait for the input."""
 MAX_WAITING_EVENTS = 5000
-"""Further events are not recorded."""
+"""Events beyond this number are not recorded."""
 MAX_NOTES = 1000
 """The notes about what sessions were given. If there are more, all are deleted, and sessions get everything again."""
 DEFAULT_TOKENS = 6000
 """The tool's default; a different length is passed on to the tool."""
 LEAST_TOKENS, MOST_TOKENS = 100, 8000
 DEFAULT_WAIT_S, LATER_WAIT_S = 1.5, 0.3
-"""For the first prompt's context (which may include starting the runtime), and for later ones."""
+"""The time to wait for the first prompt's context (which may include starting the runtime), and for later contexts."""
 STARTING = 4
 """On a busy machine, starting this process and the runtime may take this many times as long as `hook_wait_s`."""
 MOST_WAIT_S = 10.0
 DEFAULT_ACTION_WAIT_S = 0.15
-"""For memories about a command or an edit, counted from the hook's request."""
+"""The time to wait for memories about a command or an edit, counted from the hook's request."""
 CONTEXT_BEFORE_TOOLS = ("claude-code", "codex", "vscode", "qwen-code")
 """The clients that accept context with a tool call."""
 NO_ASK = ("codex",)
 LONGEST_TASK = 4000
 """The number of characters used of a prompt; searches use no more."""
 SECTIONS_OF_A_PROMPT = ["preferences", "project_context", "relevant_procedures", "open_ends"]
-"""The session already knows what it did itself."""
+"""Without the session's history, which the session already knows."""
 CURSOR, VSCODE, CLAUDE_CODE = "cursor", "vscode", "claude-code"
 EVENTS_BY_NAME = {
     **{event: event for event in HOOK_EVENTS},

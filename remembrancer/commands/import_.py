@@ -116,7 +116,7 @@ BATCH_BYTES: Final = 4 * 1024 * 1024
 MOST_NAMED: Final = 10
 """The maximum number of memories that a dry run prints."""
 EXTENDS: Final = 0.9
-"""The probability that a section replaces a memory with which it begins, if the file no longer has that memory."""
+"""The probability that a section replaces a memory that it begins with, if the file no longer contains that memory."""
 NO_PROJECT: Final = ProjectRef("p_000000000000", "")
 """A placeholder in operations on the user's memories, which belong to no project."""
 _encoder: Final = msgspec.msgpack.Encoder()

@@ -51,12 +51,12 @@ def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:
     if waiting := sum(write.lane in (source.id, source.id + NOTES) for write in queued):
         raise InvalidInput(
             f"the queue still has {count(waiting, 'write')} for {source.path} (see 'remembrancer admin queue'): "
-            "move it once they are applied"
+            "move it once the queued writes are applied"
         )
     request = MoveProject(source, target, str(working_tree_of(place)), dry_run)
     if not (yes or dry_run) and (own := ask_store(msgspec.structs.replace(request, dry_run=True)).joined):
         mixed = f"{directory_of(target.path)} has {count(own, 'memory')} of its own"
-        confirm(f"{mixed}: this mixes both, which cannot be undone. Continue?", yes=False)
+        confirm(f"{mixed}: this mixes both projects, which cannot be undone. Continue?", yes=False)
     moved = ask_store(request, answer_s=MOVE_S)
     if not dry_run:
         with suppress(RemembrancerError):  # the log of shown memories would still name the old place

@@ -41,8 +41,8 @@ STOP_LIMIT_S: Final = 15.0
         help="Serve MCP over HTTP as well (default: 127.0.0.1:8080).",
     ),
     flag("--no-token", help="For this run, let every program and user on this machine use HTTP."),
-    flag("--for-sessions", help="As a session starts it.", hidden=True),
-    flag("--secrets-on-stdin", help="As a session starts it.", hidden=True),
+    flag("--for-sessions", help="Set when a session starts the runtime.", hidden=True),
+    flag("--secrets-on-stdin", help="Set when a session starts the runtime.", hidden=True),
 )
 def up(http: str | None, no_token: bool, for_sessions: bool, secrets_on_stdin: bool) -> int:
     """Run the runtime in the foreground until Ctrl-C. New sessions share it."""

@@ -127,7 +127,7 @@ class Where:
             except NotFound as error:
                 missing = error
         assert missing is not None
-        hint = "" if self.all_projects else " (in this project and among the user's; --all-projects looks everywhere)"
+        hint = "" if self.all_projects else " (in this project and your own memories; --all-projects looks everywhere)"
         raise NotFound(f"{missing.message}{hint}")
 
     @property

@@ -64,7 +64,7 @@ HOME: Final = "REMEMBRANCER_HOME"
         "so everyone who shares the project needs it on the PATH.",
     ),
     flag("--hooks", help="Also have the client report its sessions."),
-    flag("--rules", help="Also add a few lines to its instruction file."),
+    flag("--rules", help="Also add a few lines to the client's instruction file."),
     flag("--print", "prints", help="Print what would be written."),
     flag("--remove", help="Remove everything that setup added, for you and in this directory's project."),
     flag("--no-check", help="Do not test the written command."),

@@ -35,7 +35,7 @@ def _absolute(path: str) -> Path:
     return Path(path).expanduser().absolute()
 
 
-LANE: Final = option("--lane", help="The name or id of the shared memories (default: the only ones).")
+LANE: Final = option("--lane", help="The name or id of the shared memories (needed only if several are shared).")
 OF_USER: Final = flag("--user", help="Your own scope 'user' instead of a project.")
 INVITE: Final = option("--invite", metavar="NAME", help="Then print an invitation for a machine with that name.")
 MACHINE: Final = argument("name", metavar="NAME", help="A name for the machine, such as laptop.")

@@ -27,16 +27,16 @@ _SECONDS: Final = {"h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 
 
 @command(
-    argument("name", metavar="NAME", help="A name for its holder."),
+    argument("name", metavar="NAME", help="A name for the token's holder."),
     option(
         "--project",
         multiple=True,
         type=click.Path(exists=True, file_okay=False, path_type=Path),
         metavar="DIR",
-        help="A project that it can use (default: this directory's project); sessions start in the first.",
+        help="A project that the holder can use (default: this directory's project); sessions start in the first one.",
     ),
-    flag("--read-only", help="Let it recall but not change memories."),
-    flag("--no-user", help="Hide the user's own memories from it."),
+    flag("--read-only", help="Allow recalling but not changing memories."),
+    flag("--no-user", help="Hide the user's own memories."),
     option("--expires", metavar="WHEN", help="12h, 30d or 8w (default: never)."),
 )
 def create(name: str, project: Sequence[Path], read_only: bool, no_user: bool, expires: str | None) -> Report:

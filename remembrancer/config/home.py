@@ -43,7 +43,7 @@ def locate(environ: Mapping[str, str]) -> Home:
 
 
 def memory_directory(on_disk: Path) -> Path:
-    """The same for all of a user's sessions that name the same home."""
+    """A directory in RAM, the same for all of a user's sessions that name this home."""
     import hashlib
 
     digest = hashlib.sha256(os.fsencode(on_disk)).hexdigest()[:16]

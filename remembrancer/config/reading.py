@@ -102,7 +102,7 @@ def read_configuration(
             hint = "; 'remembrancer config --import' reads the file of another server"
             read.problems.append(f"{file}: {unknown_name(name, sorted({*IN_FILE, DB_PATH}))}{hint}")
         elif not isinstance(value, str) or not value or "\0" in value:
-            read.refuse(origin, "it is a path")
+            read.refuse(origin, "it must be a path")
     read.check_combinations()
     read.check_server(environ.get(REMOTE_URL))
     toolsets = (f"{TOOLSETS_VARIABLE}: {text}" for text in unknown_toolsets(environ.get(TOOLSETS_VARIABLE, "")))

@@ -40,7 +40,7 @@ class Grant(Named, frozen=True):
 
 
 class Tokens(JsonList[Grant]):
-    """These include expired tokens."""
+    """The tokens in a home, including expired ones."""
 
     def __init__(self, home: Path) -> None:
         super().__init__(home / FILE, Grant, "token")
@@ -82,7 +82,7 @@ class Tokens(JsonList[Grant]):
         return token
 
     def exchange(self, link: str, now: float) -> str | None:
-        """A browser's own token for a link's; None if that was exchanged, has expired or is unknown."""
+        """A browser's own token in exchange for a link's; None if that was exchanged, has expired or is unknown."""
         token, digest = _new(), _digest(link)
         with self.writing():
             known = self._without_old_links(now)

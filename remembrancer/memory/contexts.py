@@ -1,4 +1,4 @@
-"""The memories for a context: all if they fit, or else first those for every task, then those for this one. Pure."""
+"""The memories for a context: all if they fit, or else those for every task, then those for the current task. Pure."""
 
 import math
 from collections.abc import Container, Iterable, Sequence

@@ -188,7 +188,7 @@ def _is_login_in_base64(match: Any) -> bool:
 
 
 def masked(text: str) -> str:
-    """Replace each credential by its type, keeping the lines; a key block up to its last line, or the end."""
+    """Replace each credential by its type, keeping the lines. A key block ends with its last line, or the text."""
     spans = []
     for credential in credentials_in(text):
         end = credential.end
@@ -225,7 +225,7 @@ def _masked_member(name: str, value: Any) -> Any:
 
 LABELLED: Final = (("content", "summary"), ("summary", "content"))
 VALUE_WORDS: Final = 3
-"""A longer text than "it is frosch2217" is not treated as a value with the other text as its label."""
+"""A text longer than "it is frosch2217" is not treated as a value labelled by the other text."""
 
 
 def refuse_credentials(change: Change) -> None:

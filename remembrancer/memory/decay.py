@@ -80,7 +80,7 @@ def has_ended(valid_until: float | None, now: float) -> bool:
 
 
 RECENCY_HALF_LIFE_S: Final = 30 * DAY_S
-"""The user scope's. Projects' shorter half-life affects archiving, but not ranking."""
+"""The user scope's half-life. Projects' shorter one affects archiving, but not ranking."""
 
 
 def recency(happened_at: float, now: float) -> float:

@@ -20,7 +20,7 @@ COSINE_FLOOR: Final = 0.1
 ANSWERING_COSINE: Final = 0.32
 """The cosine of a possible answer. A lower best cosine does not count as a perfect match."""
 SAME_SUBJECT_COSINE: Final = 0.5
-"""Above this, two facts are increasingly likely to be about the same subject."""
+"""Above this cosine, two facts are increasingly likely to be about the same subject."""
 LAST_S: Final = 10 * DAY_S
 """The half-life of memories that a message may continue."""
 COMMON: Final = 2_000

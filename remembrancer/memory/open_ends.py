@@ -294,7 +294,7 @@ def day_named(text: str, at: float) -> float | None:
 
 
 def _with_by(text: str, at: float) -> str:
-    """A text with ISO dates, the 15th for the middle of a month, and "by" for other English and German words for it."""
+    """A text with ISO dates, the 15th for the middle of a month, and "by" for its English and German synonyms."""
     text = _MIDDLE.sub("15 ", with_iso_dates(text, at))
     text = _GERMAN_DUE.sub(_due_in_english, text)
     return _AS_BY.sub(lambda due: f"{due['must'] or ''} {_BY.get(due.lastgroup or '', 'by')}".lstrip(), text)
@@ -368,7 +368,7 @@ def is_task_with_date(text: str, at: float, zone: tzinfo | None = None) -> bool:
 
 
 def _is_fact(clause: str) -> bool:
-    """True for "We paid it before Friday", which is no task. Anything after a task is only an explanation."""
+    """True for "We paid it before Friday", which is not a task. Anything after a task is only an explanation."""
     for part in re.split(r"[,:] (?!due )|[;(–]| (?:because|since|as|so) ", clause):
         start, is_action = _DUTY.sub("", part), _ACTION.match(part)
         if _RULE.search(part) or _STATE.search(start) or (_VERB.match(start) and not is_action):

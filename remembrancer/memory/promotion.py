@@ -177,7 +177,7 @@ def truncated(value: float) -> str:
 
 
 def _standing(memory: Material, scope: Scope) -> str | None:
-    """A summarized session memory is promoted all the same, because the summary does not contain all of it."""
+    """A summarized session memory is still promoted, because the summary does not contain all of it."""
     if memory.scope != scope:
         return f"its scope is {memory.scope}, not {scope}"
     if memory.undone == "promoted":

@@ -30,7 +30,7 @@ NOTHING: Final = 6.0
 
 
 def competing(scores: Column, likeness: Column | None = None) -> float:
-    """The log-sum-exp of the scores and `NOTHING`. With `likeness` (cosines), only the best of alike ones counts."""
+    """The log-sum-exp of the scores and `NOTHING`. With `likeness` (cosines), only the best of similar ones counts."""
     if likeness is not None:
         best_first = np.argsort(-scores)
         alike = likeness[np.ix_(best_first, best_first)] >= NEAR_DUPLICATE_COSINE
@@ -185,7 +185,7 @@ PROFILES: Final[Mapping[ProfileName, Mapping[Scope, float]]] = {
     "architecture": {"session": 0.15, "project": 0.65, "user": 0.20},
 }
 SCOPE_TEMPER: Final = 0.4
-"""Makes a profile decide only between memories that match about equally."""
+"""Small, so that a profile only decides between memories that match about equally."""
 
 
 def scope_shares(weights: Mapping[Scope, float], scopes: Collection[Scope]) -> dict[Scope, float]:

@@ -40,7 +40,7 @@ LEAST_FOR_PROMPT: Final = 0.35
 MOST_FOR_PROMPT: Final = 2
 """The minimum probability that a prompt needs a memory, and the maximum number of memories shown with it."""
 COSINE, RELEVANCE, RULE, INTERCEPT = 10.0, 0.62, 2.34, -6.8
-"""Of a logistic regression on the cosine, the logit of the relevance, and 1 for a rule about work."""
+"""The weights of a logistic regression (cosine, logit of the relevance, 1 for a rule about work), and its intercept."""
 
 
 def needed_for_prompt(memories: Iterable[RecalledMemory]) -> list[RecalledMemory]:

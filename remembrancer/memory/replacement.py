@@ -308,9 +308,9 @@ def counted_among(texts: Iterable[str]) -> frozenset[str]:
 
 
 def replaced_among(memories: Iterable[ListedMemory]) -> frozenset[str]:
-    """The ids of memories that others of these probably replace. An open end counts only once it is closed. A rule that
-    is not a decision is replaced only by another rule, since it would be missed; a rule about the form of names or code
-    only once the others together set all its aspects."""
+    """The ids of the memories that others among them probably replace. An open end counts only once it is closed. A
+    rule that is not a decision is replaced only by another rule, since it would be missed; a rule about the form of
+    names or code only once the others together set all its aspects."""
     present = {each.id: each for each in memories}
     in_doubt = [each for each in present.values() if not present.keys().isdisjoint(each.possibly_superseded_by)]
     if not in_doubt:
@@ -371,7 +371,7 @@ class TextPair:
         return self.earlier.keys - self.shared, self.later.keys - self.shared
 
     def both_have(self, own_of: Callable[[Read], frozenset[str]]) -> float:
-        """1 if both texts have such words of their own."""
+        """1 if each text has such words that the other lacks."""
         return float(all(own_of(text) & own for text, own in zip((self.earlier, self.later), self.own, strict=True)))
 
 
@@ -486,7 +486,7 @@ def two_things(earlier: str, later: str) -> int | None:
 
 
 def _corrects(pair: TextPair) -> float:
-    """1 if the later text denies a word of the earlier one and has the others, or takes it back and lacks one word."""
+    """1 if the later text denies a word of the earlier one and has the others, or retracts it and lacks one word."""
     if pair.later.former & pair.earlier.keys:
         return float(not pair.own[0])
     return float(pair.later.takes_back and len(pair.own[0]) == 1 and len(pair.shared) > 1)
@@ -498,7 +498,7 @@ def _ended(pair: TextPair) -> float:
 
 
 def _same_day(pair: TextPair) -> float:
-    """1 unless the later text says that it corrects the earlier one."""
+    """1 for texts of one day, unless the later one says that it corrects the earlier one."""
     says_so = _corrects(pair) or (pair.later.changes and pair.later.former & pair.earlier.keys)
     return float(pair.apart_s < SAME_DAY_S and not says_so)
 
@@ -521,22 +521,22 @@ def _reports(pair: TextPair) -> int:
 
 
 FEATURES: Final = (
-    Feature("cosine", 2.89, lambda pair: pair.cosine, "they are about the same"),
-    Feature("lead", 2.38, lambda pair: _lead(pair.cosine, pair.others), "no other is as near to the later one"),
-    Feature("earlier_lead", 3.09, lambda pair: _lead(pair.cosine, pair.around), "nor to the earlier one"),
-    Feature("nearer", -1.36, _nearer, "the later text is rather about one of those that are nearer to it"),
+    Feature("cosine", 2.89, lambda pair: pair.cosine, "they are about the same subject"),
+    Feature("lead", 2.38, lambda pair: _lead(pair.cosine, pair.others), "no other text is as near to the later one"),
+    Feature("earlier_lead", 3.09, lambda pair: _lead(pair.cosine, pair.around), "none is as near to the earlier one"),
+    Feature("nearer", -1.36, _nearer, "the later text is more likely to be about a text that is nearer to it"),
     Feature("value", 0.53, lambda pair: pair.both_have(lambda text: text.values), "each has its own name or number"),
     Feature("figure", -0.57, lambda pair: float(bool(pair.later.literals)), "a number may be a figure of its day"),
     Feature("affix", 2.84, _affixes, "names have one prefix or ending at a time"),
-    Feature("form", 2.84, _form, "rules on one aspect of names or code replace each other, those on two both hold"),
+    Feature("form", 2.84, _form, "rules on one aspect of names or code replace each other; on two aspects, both hold"),
     Feature("rivals", -1.25, _rivals, "in one frame, another word means another thing: variable or function names"),
     Feature("change", 0.56, lambda pair: float(pair.later.changes), "the later one says that something changed"),
     Feature("ended", 2.17, _ended, "it says that a name or a value of the earlier one has ended or changed hands"),
     Feature("slots", -2.79, _two_things, "if two values differ in the same sentence, the texts are about two things"),
     Feature("missing", -0.93, lambda pair: math.log1p(len(pair.own[0])), "a change repeats what it is about"),
-    Feature("first_person", 0.41, lambda pair: float(pair.later.in_first_person), "people tell what they changed"),
+    Feature("first_person", 0.41, lambda pair: float(pair.later.in_first_person), "people say what they have changed"),
     Feature("earlier_words", -0.27, lambda pair: _words(pair.earlier), "a text that says much is replaced less often"),
-    Feature("later_words", 1.38, lambda pair: _words(pair.later), "who tells of a change gives a reason"),
+    Feature("later_words", 1.38, lambda pair: _words(pair.later), "people who report a change give a reason"),
     Feature("reports", -0.7, _reports, "a report says several things, and replaces no single one"),
     Feature("same_day", -0.8, _same_day, "texts of one day are both true, unless one names what it changes"),
 )

@@ -10,7 +10,7 @@ from typing import Final
 from remembrancer.memory.sentences import cut_at_word
 
 CHARACTERS_A_TOKEN: Final = 12
-"""No prose or code has more: a longer text is not even counted."""
+"""The maximum in prose and code: a longer text is not even counted."""
 LEAST_CUT_TOKENS: Final = 16
 """A memory cut to fewer tokens is useless."""
 LEAST_CHUNK_TOKENS: Final = 32

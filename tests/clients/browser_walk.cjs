@@ -119,7 +119,7 @@ const walks = {
     // A run of the consolidator is undone by one click.
     await page.goto(base + "/today");
     await page.getByText("Consolidation of 2 memories").waitFor(WAIT);
-    await press(page, "undo all of it", "All of it was undone.");
+    await press(page, "undo all of it", "Everything was undone.");
     await other.getByText("The old gate squeaks").first().waitFor(WAIT);
     // Filters are in the address, beside what was typed.
     await page.goto(base + "/");

@@ -621,7 +621,7 @@ def test_a_run_of_the_consolidator_and_an_import_are_undone_by_one_click(visit: 
     assert "Consolidation of 2 memories" in page.text
     form = next(each for each in page.forms if each.action.endswith("/today/undo"))
     page = Page(visit.do("/today/undo", run=form.fields["run"]))
-    assert "All of it was undone." in page.text
+    assert "Everything was undone." in page.text
     assert not any(each.action.endswith("/today/undo") for each in page.forms)
     assert Page(visit.get()).text.count("cellar is locked") == 3
     (visit.directory / "notes.md").write_text("# Decisions\n\n- We use Valkey.\n- We use pnpm.\n")

@@ -95,7 +95,7 @@ async def test_a_moved_repository_is_named_and_finds_its_memories_again(home: Pa
             assert (told["memories"] >= 1, told["joined"], told["dry_run"]) == (True, 1, True)
             assert "The lantern is lit at dusk" not in await found(client, "lantern")
             refused = await moved(old, new, home=home, status=exit_codes.USAGE)
-            assert f"{new} has 1 memory of its own: this mixes both, which cannot be undone" in refused
+            assert f"{new} has 1 memory of its own: this mixes both projects, which cannot be undone" in refused
             said = await moved(old, new, "--yes", home=home)
             assert (" moved from " in said, said.endswith(", which had 1 already.\n")) == (True, True)
             texts = ("The lantern is lit at dusk", "The lantern hangs at the gate", "I like the lantern to be green")

@@ -350,7 +350,7 @@ def test_a_memory_that_several_may_replace_is_replaced_by_the_first_of_review_or
     shell("undo", old)
     held = shell("edit", old, "--both").splitlines()
     assert sorted(held) == sorted(
-        f"Both are true: “{texts[0]}” and “{texts[place]}”; 'remembrancer undo {each}' takes that back"
+        f"Both are true: “{texts[0]}” and “{texts[place]}”; 'remembrancer undo {each}' undoes that"
         for place, each in enumerate((day, person), start=1)
     )
     assert newer_of_old() == []
@@ -389,8 +389,8 @@ def test_a_pair_that_review_leaves_out_is_in_no_search_and_can_be_settled(shell:
     asyncio.run(until(lambda: [older for older, newer in shell.pairs() if newer == new] == [asked]))
     [line] = (line for line in shell("search", texts[0]).splitlines() if line.startswith(hidden))
     assert f"({new})?" not in line
-    assert f"'remembrancer undo {asked}' takes that back" in shell("edit", hidden, "--both"), "Review showed that pair"
-    assert f"'remembrancer undo {new}' takes that back" in shell("edit", hidden, "--both")
+    assert f"'remembrancer undo {asked}' undoes that" in shell("edit", hidden, "--both"), "Review showed that pair"
+    assert f"'remembrancer undo {new}' undoes that" in shell("edit", hidden, "--both")
     shell("undo", new)
     shell("edit", asked, "--both")
     assert shell.pairs() == [(hidden, new)]

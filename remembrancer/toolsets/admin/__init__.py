@@ -2,4 +2,4 @@
 
 from typing import Final
 
-INSTRUCTIONS: Final = "list_memories shows all there are; erase_memory deletes one for good, which cannot be undone."
+INSTRUCTIONS: Final = "list_memories lists all memories; erase_memory deletes one for good, which cannot be undone."

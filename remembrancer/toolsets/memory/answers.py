@@ -31,7 +31,7 @@ FORGOTTEN: Final = {"if_replaced": "forget_memory(id)"}
 SUPERSEDED: Final = {"if_wrong": "restore_memory(superseded id)"}
 ENDED: Final = ("valid_until", "invalid_reason", "superseded_by", "possibly_superseded_by")
 MOST_LINES, MOST_LINES_IF_LIKELY = 5, 2
-"""The maximum number of one-line memories without a limit: usually, and with a likely answer."""
+"""The maximum number of one-line memories if no limit is given: usually, and with a likely answer."""
 WORDS_OF_LINE: Final = 14
 VALIDITY: Final = ("valid_from", "valid_until", "invalid_reason")
 _TIMES: Final = frozenset(

@@ -1,4 +1,4 @@
-"""The log of a day: what happened, and what was stored, changed, decided and closed, in order."""
+"""The log of a day: what happened, and what was stored, changed, decided and closed, in chronological order."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta

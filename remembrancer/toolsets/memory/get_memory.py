@@ -46,7 +46,7 @@ def answer_of(reply: MemoryShown, version: int | None = None, *, detail: bool = 
         raise InvalidInput(f"{memory.id} has no version {version}, only {known}", field="version")
     record = memory if entry is None else entry.record
     is_forgotten = memory.forgotten_at is not None if entry is None else entry.record.forgotten
-    changed_at = max((memory.updated_at, *(each.changed_at for each in memory.history)))  # not the forgetting
+    changed_at = max((memory.updated_at, *(each.changed_at for each in memory.history)))  # forgetting does not count
     listed = memory.history[-MAX_HISTORY:]
     answer: Answer = {
         "id": memory.id,
