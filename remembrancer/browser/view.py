@@ -83,7 +83,7 @@ class View:
 
     @property
     def is_owner(self) -> bool:
-        """The owner may see every project, and the words of sessions."""
+        """The owner may see every project, and what was said in sessions."""
         return self.grant is None or self.grant.every_project
 
     async def shown(

@@ -88,7 +88,7 @@ def import_settings(file: Path, other: Path) -> Report:
     _write(file, tomlkit.item(imported.settings))
     number = count(len(imported.settings), "setting")
     lines = [f"{number} from {other} written to {file}, which is read unless a variable names a different file."]
-    lines += [f"without effect here: {', '.join(imported.unused)}"] if imported.unused else []
+    lines += [f"settings without effect here: {', '.join(imported.unused)}"] if imported.unused else []
     return Report({"file": str(file), "settings": sorted(imported.settings), "without_effect": imported.unused}, lines)
 
 

@@ -62,7 +62,7 @@ def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:
         with suppress(RemembrancerError):  # the log of shown memories would still name the old place
             ShownLog(paths.home, kept_s=0.0).move(source.id, target.id)
     facts = {"id": target.id, "former_id": source.id, "from": source.path, "to": target.path}
-    joined = f", which had {moved.joined:,} already" if moved.joined else ""
+    joined = f", which already had {moved.joined:,}" if moved.joined else ""
     would = "would move" if dry_run else "moved"
     places = [directory_of(source.path), directory_of(target.path)]
     places = places if len(set(places)) > 1 else [source.path, target.path]  # it has become a repository

@@ -88,8 +88,8 @@ def _is_over(grant: Grant, now: float) -> bool:
 
 def _line(grant: Grant, now: float) -> str:
     ends = "" if grant.expires_at is None else f", until {datetime.fromtimestamp(grant.expires_at):%Y-%m-%d %H:%M}"
-    over = " (over)" if _is_over(grant, now) else ""
-    may = f"{', read only' if grant.read_only else ''}{'' if grant.sees_user else ', not the user'}"
+    over = " (expired)" if _is_over(grant, now) else ""
+    may = f"{', read only' if grant.read_only else ''}{'' if grant.sees_user else ', without user memories'}"
     return f"{grant.name}: {', '.join(grant.projects)}{may}{ends}{over}"
 
 

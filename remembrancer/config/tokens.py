@@ -101,7 +101,7 @@ class Tokens(JsonList[Grant]):
 
 
 def as_granted(project: ProjectRef, grant: Grant | None, *trees: Path) -> ProjectRef:
-    """A project without code outside the token's projects and these working trees. Reads the disk."""
+    """A project with access to code only in the token's projects and these working trees. Reads the disk."""
     if grant is not None:
         project = msgspec.structs.replace(project, sees_user=grant.sees_user)
         if grant.every_project:

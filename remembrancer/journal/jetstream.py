@@ -214,7 +214,7 @@ class JetStreamJournal(Journal):
             try:
                 while True:
                     yield
-                    with suppress(nats.errors.TimeoutError):  # in that case, a hint without an append
+                    with suppress(nats.errors.TimeoutError):  # then yields without an append
                         await appended.next_msg(HINT_S)
             finally:
                 if not client.is_closed:

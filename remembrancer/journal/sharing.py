@@ -277,7 +277,7 @@ def _all_keys(administration: Administration, own: Membership) -> Keyring:
 def read_invitation(text: str) -> Membership:
     line = "".join(text.split())
     if not line.startswith(PREFIX):
-        raise InvalidInput(f"an invitation is one line that begins with {PREFIX}, or a file with one")
+        raise InvalidInput(f"an invitation is one line that begins with {PREFIX}, or a file with that line")
     packed = line.removeprefix(PREFIX)
     try:
         raw = zlib.decompressobj().decompress(base64.urlsafe_b64decode(packed + "=" * (-len(packed) % 4)), MAX_LINE)

@@ -157,7 +157,7 @@ def sections_of(
 
 
 def _day_of(text: str, at: float, pattern: re.Pattern[str] = _DATED) -> float | None:
-    """The last such day that is less than half a year after `at`; None if it is after `at`."""
+    """The last such day in the half year after `at` or before; None if that day is after `at`."""
     with suppress(ValueError):  # no such day
         if dated := pattern.match(text):
             from dateutil.parser import parse  # few texts are dated

@@ -41,7 +41,7 @@ MOST_NEARER: Final = 6
 MOST_LEAD: Final = 0.3
 """Larger values of these features are cut."""
 NUMBERED: Final = 2
-"""The words before the number that says which of several such things a text is about."""
+"""A number or name after at most this many words probably says which of several things a text is about."""
 LEAST_FRAME: Final = 0.5
 """The minimum similarity of two sequences of words that have a frame in common."""
 LEAST_COUNTED: Final = 4
@@ -240,7 +240,7 @@ def tells_what_happened(content: str) -> bool:
 
 
 def tells_what_passed(content: str) -> bool:
-    """True if it happened for a time, or again: unlike "was sold", that changes nothing."""
+    """True if a text is about an event that lasted for a time or recurred: unlike "was sold", it changes nothing."""
     return tells_what_happened(content) and bool(_FOR_A_TIME.search(content))
 
 
@@ -267,7 +267,7 @@ def takes_back(later: str, earlier: str) -> bool:
 
 
 def forms_of(content: str) -> list[tuple[str, str]]:
-    """The parts of code in a rule, each with the aspect of its name or form, about which the latest rule counts."""
+    """The parts of code in a rule, each with the aspect of its name or form, as set by the rule."""
     if len(content) > LONGEST_OF_FORM:
         return []
     names = [(at.start(), _part_of(content, at)) for at in _NAMES.finditer(content)]
@@ -504,7 +504,7 @@ def _same_day(pair: TextPair) -> float:
 
 
 def _lead(cosine: float, others: Sequence[float]) -> float:
-    """One other is assumed, since a memory with few texts would be full of doubts."""
+    """Assumes one other text, since otherwise few texts in a memory would mean many doubts."""
     return max(-MOST_LEAD, min(MOST_LEAD, cosine - max((LEAST_COSINE, *others))))
 
 

@@ -97,7 +97,7 @@ async def test_a_moved_repository_is_named_and_finds_its_memories_again(home: Pa
             refused = await moved(old, new, home=home, status=exit_codes.USAGE)
             assert f"{new} has 1 memory of its own: this mixes both projects, which cannot be undone" in refused
             said = await moved(old, new, "--yes", home=home)
-            assert (" moved from " in said, said.endswith(", which had 1 already.\n")) == (True, True)
+            assert (" moved from " in said, said.endswith(", which already had 1.\n")) == (True, True)
             texts = ("The lantern is lit at dusk", "The lantern hangs at the gate", "I like the lantern to be green")
             everything = set(texts)
             assert await found(client, "lantern") == everything

@@ -273,7 +273,7 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
         assert "If only part of a memory has changed, 'remembrancer edit ID' opens it." in at_terminal
         assert f"replaced by “{newer}” ({new})" in shell("search", older)
         assert "is neither forgotten nor replaced" in shell("restore", old, status=exit_codes.USAGE)
-        assert f"'remembrancer undo {new if decision == '--both' else old}' takes that" in shell("edit", old, decision)
+        assert f"'remembrancer undo {new if decision == '--both' else old}' undoes that" in shell("edit", old, decision)
         assert shell.pairs() == []
         assert shell.run("log").stderr == ""
         assert "similar_to" not in shell("show", old), "it says nearly the same, once"

@@ -61,9 +61,9 @@ def happened_in(activity: ActivityRead) -> list[MemoryChanged]:
 async def read_day(
     call: Call, day: TimeWindow, days: tuple[float, ...], *, for_people: bool = False
 ) -> tuple[Sequence[MemoryChanged], Sequence[RunDone]]:
-    """The events of a day and the changes by sessions and people, in order, and its runs and imports that can be undone
-    here. For a memory that has since been forgotten, only the forgetting is listed, without the content; undone changes
-    are omitted. `for_people`: all are listed, and memories archived by maintenance."""
+    """The events of a day and the changes by sessions and people, in chronological order, and the day's runs and
+    imports that can be undone here. For a memory that has since been forgotten, only the forgetting is listed, without
+    the content; undone changes are omitted. `for_people`: all are listed, and memories archived by maintenance."""
     request = ReadActivity(
         *call.caller.viewer, day.end, MAX_CHANGES, day.start, MAX_TEXT, for_people, with_undo=True, days=days
     )
