@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final
 
@@ -192,7 +191,12 @@ def _state_of(memory: Answer, changed: Iterable[str] = ("occurred_at",)) -> str:
 
 @memory_command(
     ID,
-    argument("words", nargs=-1, metavar="[TEXT]", help="The new text, in quotes; - reads the input."),
+    argument(
+        "words",
+        nargs=-1,
+        metavar="[TEXT]",
+        help="The new text, in quotes; - reads the input. With --replaced or --both: the other memory of the pair.",
+    ),
     option("--content", metavar="TEXT", help="The new text, even if it is one word."),
     flag("--done", "done", flag_value=True, default=None, help="Mark an open end as done."),
     flag("--reopen", "done", flag_value=False, default=None, help="Reopen an open end."),
@@ -202,7 +206,7 @@ def _state_of(memory: Answer, changed: Iterable[str] = ("occurred_at",)) -> str:
         help="Move a memory from its session to the project, or from the project to the user, or back.",
     ),
     flag("--replaced", "settled", flag_value="replaced", help="Resolve a pair in list --review: the newer is true."),
-    flag("--both", "settled", flag_value="both", help="Resolve its pairs in list --review: both memories are true."),
+    flag("--both", "settled", flag_value="both", help="Resolve a pair in list --review: both are true."),
     SUPERSEDES,
     option(
         "--tag",
@@ -233,7 +237,7 @@ def edit(
 
     if len(words) > 1:
         raise click.UsageError(f"put the new text in quotes: edit ID {shlex.quote(' '.join(words))}")
-    text = words[0] if words else None
+    text = words[0] if words and settled is None else None
     if text is not None and content is not None:
         raise click.UsageError("the new text is given twice: give it with --content or without")
     has_option = bool(tags or reason or to or settled or without_none(given))
@@ -247,7 +251,8 @@ def edit(
     if sum((settled is not None, to is not None, bool(changes))) > 1:
         raise click.UsageError("--to, --replaced and --both cannot be combined with each other or with other changes")
     if settled is not None:
-        return _settle(where, memory, settled == "replaced", reason)
+        other = memory_id(words[0]) if words else ""
+        return _settle(where, memory, other, settled == "replaced", reason)
     if to is not None:
         answer = where.ask("promote_memory", memory_id=memory, target_scope=to, reason=reason)
         stays = answer.get("previous_scope") == to  # a declined proposal
@@ -278,33 +283,39 @@ def edit(
     return _done((answer, line if changed else UNCHANGED))
 
 
-def _settle(where: Where, memory: str, is_replaced: bool, reason: str | None) -> Report:
+def _settle(where: Where, memory: str, other: str, is_replaced: bool, reason: str | None) -> Report:
     from remembrancer.commands.runtime_client import ask_store
     from remembrancer.protocol.browsing import MOST_PAIRS, FindUndecided, Pair
+    from remembrancer.protocol.reads import ListedMemory
 
+    memory = where.whole_id(memory)
+    option, relation = ("--replaced", "supersedes") if is_replaced else ("--both", "related_to")
     for place, conversation in where.conversations():
-        pairs: list[Pair] = []
+        found: list[tuple[ListedMemory, Pair]] = []
         for hidden in (False, True):
             review = ask_store(FindUndecided(place.project, SHELL_SESSION, MOST_PAIRS, with_hidden=hidden))
-            sides = [((each.older,) if is_replaced else (each.older, each.newer), each) for each in review.pairs]
-            pairs = pairs or [pair for ends, pair in sides if any(has_part(end.id, short(memory)) for end in ends)]
-        done = []
-        relation = "supersedes" if is_replaced else "related_to"
-        pairs = pairs[:1] if is_replaced else sorted(pairs, key=lambda pair: pair.newer.id)  # the most probable first
-        for name, several in groupby(pairs, lambda pair: pair.newer.id):
-            older, (newer, *_) = zip(*((pair.older, pair.newer) for pair in several), strict=True)
-            links = [{"relation": relation, "target": each.id} for each in older]
-            answer = conversation.call("update_memory", memory_id=name, add_links=links, reason=reason)
-            *texts, text = (f"“{excerpt(each.content, QUOTED)}”" for each in (*older, newer))
-            line = f"{'All' if texts[1:] else 'Both'} are true: {', '.join(texts)} and {text}; {where.undo(name)}"
+            ends = [(pair.older, pair.newer, pair) for pair in review.pairs]
+            ends += [] if is_replaced else [(newer, older, pair) for older, newer, pair in ends]
+            of_memory = [(end, pair) for named, end, pair in ends if has_part(named.id, memory)]
+            found = found or [(end, pair) for end, pair in of_memory if has_part(end.id, other)]
+        if len(found) > 1:
+            choices = (f"'{option} {short(end.id)}' (“{excerpt(end.content, QUOTED)}”)" for end, _ in found)
+            raise InvalidInput(
+                f"{short(memory)} is in {len(found)} pairs; name the other memory of one: {' or '.join(choices)}"
+            )
+        for _, pair in found:
+            older, newer = pair.older, pair.newer
+            links = [{"relation": relation, "target": older.id}]
+            answer = conversation.call("update_memory", memory_id=newer.id, add_links=links, reason=reason)
+            text_of_older, text = (f"“{excerpt(each.content, QUOTED)}”" for each in (older, newer))
+            line = f"Both are true: {text_of_older} and {text}; {where.undo(newer.id)}"
             if is_replaced:
                 moved = "due" in answer.get("updated_fields", ())
-                state = _state_of(_as_stored(where, name, answer) or {}) if moved else ""
-                line = f"{texts[0]} is replaced by: {text}{state}; {where.undo(older[0].id)}"
-            done.append((answer, f"{line} undoes that"))
-        if done:
-            return _done(*done, several="settled")
+                state = _state_of(_as_stored(where, newer.id, answer) or {}) if moved else ""
+                line = f"{text_of_older} is replaced by: {text}{state}; {where.undo(older.id)}"
+            return _done((answer, f"{line} undoes that"))
     where_not = "not the older memory of any pair" if is_replaced else "in no pair"
+    where_not += f" with {short(other)}" if other else ""
     raise NotFound(
         f"{short(memory)} is {where_not} in 'remembrancer list --review'; to say what replaces it, run "
         f"'remembrancer edit NEWER --supersedes {short(memory)}{where.repeated}'"
@@ -475,7 +486,7 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
         return undo_run(where, change)
     if not versions:
         memory = where.ask("get_memory", memory_id=memory_id(change), detail=True)
-        versions = {memory["id"]: memory["version"]}
+        versions = {memory_id(change): memory["version"]}
         if not yes and memory.get("undo_forgets"):
             where.close()
             confirm(f"Undo its last change? This forgets: {excerpt(memory['content'])}", yes=yes)

@@ -21,7 +21,7 @@ from remembrancer.commands.gateway_client import LOOK_S, GatewayClient, pause, r
 from remembrancer.commands.report import Report, command, flag, option
 from remembrancer.commands.terminal import notice_when_slow
 from remembrancer.config.project import directory_here, directory_of, project_of
-from remembrancer.memory.short_ids import LEAST, WHOLE, id_or_part
+from remembrancer.memory.short_ids import LEAST, WHOLE, id_or_part, only_one, part_of_id
 from remembrancer.protocol.errors import (
     DeadlineExceeded,
     Failure,
@@ -119,7 +119,22 @@ class Where:
         while self._open:
             self._open.popitem()[1].close()
 
+    def whole_id(self, memory: str) -> str:
+        """In all projects, part of an id becomes the id. Raises `InvalidInput` if it belongs to several memories."""
+        if not self.all_projects or part_of_id(memory) is None:
+            return memory
+        from remembrancer.commands.runtime_client import ask_store
+        from remembrancer.protocol.reads import FindIds
+
+        found: dict[str, str] = {}
+        for place in self.places:
+            candidates = ask_store(FindIds(place.project, SHELL_SESSION, (memory,))).candidates[memory]
+            found = {whole: f"{words}, in {place.label}" for whole, words in candidates} | found
+        return only_one(memory, found.items(), "memory_id") if found else memory
+
     def ask(self, tool: str, **arguments: Any) -> Answer:
+        if "memory_id" in arguments:
+            arguments["memory_id"] = self.whole_id(arguments["memory_id"])
         missing: NotFound | None = None
         for _, conversation in self.conversations():
             try:

@@ -33,8 +33,8 @@ def id_or_part(text: str, *, field: str = "memory_id") -> str:
 
 
 def has_part(memory_id: str, part: str) -> bool:
-    bare = memory_id.removeprefix(MEMORY_PREFIX)
-    return bare.startswith(part) or bare.endswith(part)
+    """Tells whether the id is the one given, or begins or ends with the part given."""
+    return memory_id == part or memory_id.removeprefix(MEMORY_PREFIX).startswith(part) or memory_id.endswith(part)
 
 
 def keys_of(parts: Iterable[str]) -> set[str]:

@@ -330,7 +330,7 @@ def test_a_text_that_reports_an_open_end_as_done_offers_to_close_it(shell: Shell
     assert "Both are true: “Order a new dome seal from Baader” and “The new" in shell("edit", newer, "--both")
 
 
-def test_a_memory_that_several_may_replace_is_replaced_by_the_first_of_review_or_holds_beside_all(shell: Shell) -> None:
+def test_of_several_pairs_of_a_memory_the_named_one_is_settled(shell: Shell) -> None:
     texts = (
         "The shop is open on Mondays, with Ana at the till",
         "The shop is open on Fridays now, not on Mondays",
@@ -339,36 +339,18 @@ def test_a_memory_that_several_may_replace_is_replaced_by_the_first_of_review_or
     old, day, person = (shell.json("add", text)["memory_id"] for text in texts)
 
     def newer_of_old() -> list[str]:
-        return [newer for older, newer in shell.pairs() if older == old]
+        return sorted(newer for older, newer in shell.pairs() if older == old)
 
-    asyncio.run(until(lambda: sorted(newer_of_old()) == sorted((day, person))))
-    likeliest = newer_of_old()[0]
-    assert f"({likeliest})?" in shell("search", texts[0])
-    place = (day, person).index(likeliest) + 1
-    assert f"“{texts[0]}” is replaced by: “{texts[place]}”" in shell("edit", old, "--replaced")
+    asyncio.run(until(lambda: newer_of_old() == sorted((day, person))))
+    for decision in ("--both", "--replaced"):
+        refused = shell("edit", old, decision, status=exit_codes.USAGE)
+        assert f"'{decision} {day}' (“{texts[1]}”)" in refused
+        assert f"'{decision} {person}' (“{texts[2]}”)" in refused
+    assert f"Both are true: “{texts[0]}” and “{texts[1]}”; " in shell("edit", old, "--both", day)
+    assert newer_of_old() == [person]
+    shell("undo", day)
+    assert f"“{texts[0]}” is replaced by: “{texts[2]}”" in shell("edit", old, "--replaced", person)
     assert newer_of_old() == []
-    shell("undo", old)
-    held = shell("edit", old, "--both").splitlines()
-    assert sorted(held) == sorted(
-        f"Both are true: “{texts[0]}” and “{texts[place]}”; 'remembrancer undo {each}' undoes that"
-        for place, each in enumerate((day, person), start=1)
-    )
-    assert newer_of_old() == []
-
-
-def test_one_undo_takes_back_that_two_older_memories_and_a_newer_one_are_all_true(shell: Shell) -> None:
-    texts = "We deploy on Wednesdays from now on", "Deploys happen on Fridays"
-    older = [shell.json("add", text)["memory_id"] for text in texts]
-    new = shell.json("add", "Our deploys moved to Wednesdays, not Tuesdays or Fridays")["memory_id"]
-
-    def is_asked() -> bool:
-        return sorted(old for old, newer in shell.pairs() if newer == new) == sorted(older)
-
-    asyncio.run(until(is_asked))
-    assert "All are true: " in shell("edit", new, "--both")
-    assert new not in str(shell.pairs())
-    shell("undo", new)
-    assert is_asked()
 
 
 def test_the_pair_that_review_shows_is_accepted_though_it_hides_another_of_the_same_memory(shell: Shell) -> None:
