@@ -183,7 +183,7 @@ class ReadNote(NamedTuple):
 
 
 class IndexWriter(ABC):
-    """An index, open for writing; the first write creates its file. If files were cut into chunks by other rules than
+    """An index, open for writing; the first write creates its file. If files were cut into chunks by rules other than
     `cut`, they count as changed. Raises the same errors as `SqliteFile`."""
 
     def __init__(self, path: Path, cut: str = "") -> None:

@@ -148,7 +148,7 @@ FIRST_KEPT: Final = version_in(FIRST_RELEASE)
 
 
 def version_of(path: Path, wait_s: float = WAIT_S) -> int:
-    """0 if there is no file. Nothing changes, except that SQLite rolls back an interrupted creation of the file."""
+    """A file's version; 0 if it does not exist. Changes nothing, but SQLite rolls back an interrupted creation."""
     if not path.is_file():  # a pipe would block
         return 0
     address = path.absolute().as_uri()

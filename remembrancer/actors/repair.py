@@ -1,4 +1,4 @@
-"""Rebuilds a sound database from the readable rows of a damaged one, and an earlier copy's other rows."""
+"""Rebuilds a sound database from the readable rows of a damaged one and, for the rest, an earlier copy."""
 
 import os
 import shutil
@@ -161,8 +161,8 @@ def _sort_key(key: Key) -> list[tuple[str, Any]]:
 def _rows(
     source: sqlite3.Connection, table: _Table, known: Collection[Key], faults: list[sqlite3.Error]
 ) -> Iterator[tuple[Key, Key]]:
-    """Yield the keys and columns of all readable rows, and add the errors of other rows to `faults`. After damage, it
-    continues at the next key known to be readable, and finally backwards from the end."""
+    """Yield the keys and columns of all readable rows, and add the errors of other rows to `faults`. After damage,
+    reading continues at the next key known to be readable, and finally backwards from the end."""
     key, places = ", ".join(table.key), ", ".join("?" * len(table.key))
     select = f"SELECT {key}, {', '.join(table.columns)} FROM t NOT INDEXED"  # noqa: S608 - names of a schema of ours
     last: Key | None = None

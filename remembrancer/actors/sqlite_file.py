@@ -102,7 +102,7 @@ class SqliteFile:
         self._synchronous = synchronous
         self.commits = 0
         self.accesses = 0
-        """The transactions that only counted accesses."""
+        """The number of transactions that only counted accesses."""
         self.damage: str | None = None
         try:
             schema.check(path, self._wait_s)

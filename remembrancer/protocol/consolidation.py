@@ -1,6 +1,6 @@
 """Messages between the store and the consolidator, which asks for a job and waits until the store has one. A query over
 the records finds due jobs (ended sessions, the time of the last maintenance), so a job outlives a consolidator that
-dies. Its decisions come back as operations."""
+dies. The consolidator's decisions come back as operations."""
 
 from typing import Final, Literal, NamedTuple
 
@@ -62,8 +62,8 @@ class Reflect(Request[Reflected], frozen=True):
 
 
 Upkeep = Literal["archived", "deleted", "derived", "proposed", "promoted", "notes", "pruned"]
-"""`derived` are new summaries and procedures, `proposed` are proposed for promotion to the user, `notes` are forgotten
-session-only notes of closed sessions, and `pruned` are removed rows of turns, tool calls, runs and operations."""
+"""`derived` are new summaries and procedures, `proposed` are proposed for promotion to the user, `notes` are private
+notes of closed sessions, now forgotten, and `pruned` are removed rows of turns, tool calls, runs and operations."""
 
 
 class Done(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -55,7 +55,7 @@ class StoreHealth(msgspec.Struct, frozen=True, tag=True):
     unusable: tuple[str, ...] = ()
     """The reason why the database cannot be opened or read; empty if it can be."""
     models: tuple[ModelChoice, ...] = ()
-    """The models that embedders are needed for. All but one of the embedders should load the first model."""
+    """The models that embedders are needed for: one for each model but the first, which gets the other embedders."""
     has_files: bool = False
     has_jobs: bool = False
     remote: RemoteEmbedders | None = None
@@ -80,7 +80,7 @@ class GatewayHealth(msgspec.Struct, frozen=True, tag=True):
     queue_stuck: dict[str, str] = {}
     """The projects (or `user`) whose oldest queued write is refused at the moment, with the reason."""
     queue_stuck_at: dict[str, str] = {}
-    """The paths of these projects."""
+    """The paths of the projects in `queue_stuck`."""
     queue_damage: str | None = None
     queue_problem: str | None = None
     """The reason why the queue's file cannot be used: nothing is queued."""

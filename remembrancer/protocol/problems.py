@@ -100,7 +100,7 @@ def _of_gateway(gateway: GatewayHealth, seen_by: ProjectRef | None) -> Iterator[
             yield Problem(code, fault, advice)
     if number := gateway.queue_rejected:
         what = f"{number} queued {'write was' if number == 1 else 'writes were'} refused and set aside"
-        yield Problem("queued_rejected", what, "`remembrancer admin queue` lists them for 90 days, --json in full")
+        yield Problem("queued_rejected", what, "`remembrancer admin queue` lists them for 90 days, in full with --json")
     if number := gateway.queue_depth:
         what = f"{number} {'write is' if number == 1 else 'writes are'} in the queue"
         yield Problem("queued", what, "they are applied automatically, in order")

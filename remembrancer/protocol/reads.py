@@ -33,7 +33,7 @@ ProfileName = Literal["default", "codebase", "preferences", "debugging", "new_pr
 M = TypeVar("M")
 Section = Literal["preferences", "project_context", "session_history", "relevant_procedures", "open_ends"]
 ALL_TOKENS, PART_TOKENS = 6000, 2000
-"""The default token budgets of a context. A complete one makes recalls unnecessary, so it may cost more than a part."""
+"""The default token budgets of a context. A complete context makes recalls unnecessary, so it may cost more."""
 
 
 class Filters(msgspec.Struct, frozen=True):
@@ -117,13 +117,13 @@ class RecalledMemory(ListedMemory, frozen=True, kw_only=True, omit_defaults=True
     """The scopes in which it was found, if more than one."""
     expired: bool = False
     stands_for: tuple[str, ...] = ()
-    """Ids of memories that say the same and were left out."""
+    """Ids of memories that say the same thing and were left out."""
     code: str = ""
     """The file that it names and that is gone from the indexed code, if any."""
 
 
 class Recalled(msgspec.Struct, frozen=True, tag=True):
-    """The best memories first. `total_matched` counts the candidates that passed the filters and the threshold."""
+    """The results, best first. `total_matched` counts the candidates that passed the filters and the threshold."""
 
     memories: tuple[RecalledMemory, ...]
     total_matched: int
@@ -171,7 +171,7 @@ class Recall(Filters, Request[Recalled], frozen=True, kw_only=True):
 
     @property
     def searches_notes(self) -> bool:
-        """Notes belong to the project, and have no kind, type, domain, tags or importance to filter by."""
+        """True to search notes, which belong to the project and have no kind, type, domain, tags or importance."""
         if not self.root or self.strategy == "graph":
             return False
         if self.sources:

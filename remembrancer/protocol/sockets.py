@@ -1,7 +1,7 @@
 """ZeroMQ sockets with the envelope format: a `Dealer` asks one peer, a `Router` serves many.
 
-A frame that cannot be decoded is logged and dropped; a peer with a different protocol version gets a refusal. Both use
-Unix sockets, unless keys are given: then they use TCP under CURVE (RFC 26), and ignore a peer without an accepted key.
+A frame that cannot be decoded is logged and dropped; a peer with a different protocol version is refused. Both classes
+use Unix sockets or, if keys are given, TCP under CURVE (RFC 26), and then ignore a peer without an accepted key.
 """
 
 import abc
@@ -50,12 +50,12 @@ RECONNECT_MS: Final = 10
 RECONNECT_MAX_MS: Final = 40
 NETWORK_RECONNECT_MS: Final = 250
 NETWORK_RECONNECT_MAX_MS: Final = 4000
-"""Longer intervals, for a peer on another host."""
+"""The intervals for a peer on another host are longer."""
 NETWORK_HEARTBEAT_MS: Final = 2000
 NETWORK_SILENCE_MS: Final = 8000
 """A connection to another host is considered broken after this time without a message, whatever TCP reports."""
 NETWORK_HIGH_WATER_MARK: Final = 256
-"""Short, so that messages do not pile up if a peer on another host does not read them."""
+"""Low, so that messages do not pile up if a peer on another host does not read them."""
 MAX_FRAME_BYTES: Final = 64 * 1024 * 1024
 YIELD_AFTER: Final = 64
 """The number of messages after which a reader yields to the event loop, which one sender could otherwise block."""

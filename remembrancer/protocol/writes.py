@@ -290,7 +290,7 @@ class WriteNote(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_
     heading: str | None = None
     places: tuple[str, ...] = ()
     expected: str = ""
-    """The SHA-256 (hexadecimal) of the note's text; if the text is another one, the change is refused."""
+    """The SHA-256 (hexadecimal) of the note's text; if the text differs, the change is refused."""
 
 
 Change = MemoryChange | SessionChange | ApplyRun | UndoRun | WriteNote
@@ -480,6 +480,6 @@ class BatchApplied(msgspec.Struct, frozen=True, tag=True):
 
 
 class SubmitBatch(Request[BatchApplied], frozen=True):
-    """Gateway to store, from the write queue: apply these in order."""
+    """Gateway to store, from the write queue: apply these operations in order."""
 
     operations: tuple[Operation, ...]

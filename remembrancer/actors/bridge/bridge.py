@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 DEFAULT_BUDGET_S = 4.5
 """The time for a gateway's answer, counted from the client's request."""
 START_S = 30.0
-"""A whole runtime may have to be started, possibly on a slow machine."""
+"""The time for a gateway to start, perhaps with a whole runtime on a slow machine."""
 PREPARED_FILE = os.path.join(os.path.dirname(__file__), "prepared_answers.json")
-"""A test rewrites this file when the answers change."""
+"""The answers that are the same for every session. A test rewrites the file when they change."""
 LEAVE_S = 1.5
-"""For pending requests, after the client's input ends. The bridge exits within 2 s."""
+"""The time for pending requests after the client's input ends. The bridge exits within 2 s."""
 CHUNK_BYTES = 64 * 1024
 HIGH_WATER_BYTES = 1024 * 1024
-"""With as many bytes waiting in one direction, the bridge stops reading from the sender."""
+"""With this many bytes waiting in one direction, the bridge stops reading from the sender."""
 _HANGUP = select.POLLHUP | select.POLLERR | select.POLLNVAL
 _GONE = getattr(select, "POLLRDHUP", 0)
 USAGE = """usage: remembrancer mcp [--project PATH] [--data-dir DIR]

@@ -37,9 +37,9 @@ LONG_TOOLS = ("reflect_and_consolidate", "memory_sync")
 """Slow tools, which report a timeout themselves."""
 MAX_OPEN_REQUESTS = 512
 RETRY_S = 0.05
-"""Short, because a client waits while a runtime starts."""
+"""The pause between attempts to connect: short, because a client waits while a runtime starts."""
 LONG_BUDGET_S = 130.0
-"""Longer than the limit in the gateway's settings."""
+"""The time for a slow tool's answer: longer than the limit in the gateway's settings."""
 PREPARED_AFTER_S = 0.4
 """If a request's answer is the same for every session, the bridge waits this long for the gateway before giving its
 prepared answer: a runtime may need many seconds to start, and clients list the tools only once."""
@@ -124,7 +124,7 @@ class Conversation:
             self.connect_at = now
 
     def _take(self, text: bytes, line: bytes, now: float) -> bytes | None:
-        """Returns the error that refuses a line."""
+        """Returns an error if the line is refused."""
         try:
             message = json.loads(text.decode())
         except (ValueError, RecursionError):
@@ -133,10 +133,10 @@ class Conversation:
             reason = 'a line must be one JSON-RPC message ("jsonrpc": "2.0"), not a batch'
             return error_line(_id_of(message), INVALID_REQUEST, reason)
         method = message.get("method")
-        if not isinstance(method, str):  # an answer: the gateway recognises its own requests
+        if not isinstance(method, str):  # a response: the gateway recognises its own requests
             if "result" in message or "error" in message:
                 return None
-            return error_line(_id_of(message), INVALID_REQUEST, "the line is neither a request nor an answer")
+            return error_line(_id_of(message), INVALID_REQUEST, "the line is neither a request nor a response")
         if "id" in message:
             return self._take_request(message, line, now)
         if method == "notifications/initialized":
@@ -187,7 +187,7 @@ class Conversation:
     # --- from the gateway ---
 
     def connect(self, stamp_ms: int) -> None:
-        """Bring a new gateway up to the state of the last one."""
+        """Bring a new gateway up to the state of the previous one."""
         self._is_connected = True
         self._unwelcome += 1
         self.to_gateway += self._hello

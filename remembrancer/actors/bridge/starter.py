@@ -91,7 +91,7 @@ class Starter:
             from remembrancer.protocol.paths import reason_of
 
             self.finish()
-            remedy = "set REMEMBRANCER_HOME to a directory of your own; 'remembrancer doctor' checks this one"
+            remedy = "set REMEMBRANCER_HOME to a directory of your own; 'remembrancer doctor' checks this home"
             reason = f"the memory's home {self._places.home} cannot be used: {reason_of(error)} ({remedy})"
             self._fail(reason, HOME_UNUSABLE)
             self._pause(now)
@@ -105,7 +105,7 @@ class Starter:
         if not lock.try_acquire():
             return
         self._lock = lock
-        # Check only with the start lock, and not while our child starts: the check takes the lock for a moment.
+        # Check only with the start lock, and not while our child starts: the check briefly takes the runtime's lock.
         if FileLock(self._places.runtime_lock).is_held_elsewhere():
             self.finish()
         else:

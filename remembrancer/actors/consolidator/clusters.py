@@ -25,7 +25,7 @@ ENTITY_BONUS: Final = 0.1
 """The most that shared entities can add to a cosine."""
 MOST_MEMBERS: Final = 12
 BACKGROUND: Final = 0.15
-"""Assumed for two unrelated memories before any memories have been compared."""
+"""The cosine assumed for two unrelated memories before any memories have been compared."""
 BACKGROUND_COUNT: Final = 50
 """The number of memories at which their mean cosine has the same weight as the assumed one."""
 MOST_BACKGROUND: Final = 0.8
@@ -33,7 +33,7 @@ LANGUAGE_CHARACTERS: Final = 300
 """The number of characters used to detect a memory's language. With the default model, any two texts in a
 language other than English are similar, so they also need a word in common."""
 BLOCK: Final = 1_500
-"""Compared with one another at once: the tables take 100 MB."""
+"""The number of memories compared with one another at once: the tables take 100 MB."""
 _NEVER: Final = -np.inf
 STOP_WORDS: Final = frozenset(("use", "uses", "used", "need", "needs", "get", "make")).union(
     *word_lists("wording").values()
@@ -72,7 +72,7 @@ def cluster_memories(
 
 
 def vectors_of(memories: Sequence[Material]) -> Vectors:
-    """Zeros for a memory without a vector. All existing vectors must come from one model."""
+    """The memories' vectors; zeros for a memory without one. All existing vectors must come from one model."""
     width = max((len(memory.vector) for memory in memories), default=0) // 4
     rows = np.zeros((len(memories), width), dtype=np.float32)
     for row, memory in zip(rows, memories, strict=True):
@@ -113,7 +113,7 @@ def average_link(similarities: Similarities, threshold: float, max_size: int) ->
 
 
 def _above_background(cosines: Similarities) -> Similarities:
-    """The mean of many memories becomes 0, and 1 stays 1. A few memories may all be about one thing."""
+    """Rescale cosines: the mean of many memories becomes 0, and 1 stays 1. A few memories may all share one topic."""
     count = len(cosines)
     if count < 2:
         return cosines
@@ -125,7 +125,7 @@ def _above_background(cosines: Similarities) -> Similarities:
 
 
 def _shared_entities(memories: Sequence[Material]) -> Similarities:
-    """In [0, 1]. Rare entities weigh more; an entity that all memories mention weighs nothing."""
+    """Shared entities, in [0, 1]. Rare entities weigh more; an entity that all memories mention weighs nothing."""
     count = len(memories)
     naming: dict[str, list[int]] = {}
     for place, memory in enumerate(memories):
@@ -140,7 +140,7 @@ def _shared_entities(memories: Sequence[Material]) -> Similarities:
 
 
 def content_words(text: str) -> list[str]:
-    """In order and in lower case, without words that say nothing about the text's subject."""
+    """The words of a text in order and in lower case, without those that say nothing about the text's subject."""
     folded = unicodedata.normalize("NFKC", text).casefold()
     ignored = stop_words_of(text[:_LOOKED_AT])
     return [word for word in _WORD.findall(folded) if word not in STOP_WORDS and word not in ignored]

@@ -111,7 +111,7 @@ async def _prune(run: Run, rows: Prune) -> Done:
 # --- The changes. Pure.
 
 Changes = Mapping[str, Group]
-"""By the memory's id."""
+"""The edits of each memory, by its id."""
 
 
 def plan_archiving(memories: Iterable[Material], now: float) -> Changes:

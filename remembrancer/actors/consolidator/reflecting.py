@@ -30,7 +30,7 @@ THEME_STATUSES: Final[tuple[Status, ...]] = ("active", "consolidated", "promoted
 
 
 async def reflect(request: Reflect, store: StoreClient, settings: Settings, clock: Clock) -> Reflected:
-    """A repetition has no further effect."""
+    """Carry out a reflection. Repeating it has no further effect."""
     project = request.project
     own = await read_settled(store, ReadMemories(project, session_id=request.session_id), settings, WAIT_S)
     summaries: list[Derived] = []
@@ -67,7 +67,7 @@ async def reflect(request: Reflect, store: StoreClient, settings: Settings, cloc
 async def find_patterns(
     store: StoreClient, project: ProjectRef, own: Sequence[Material], now: float
 ) -> list[PatternPlan]:
-    """The themes of a project's latest memories (also summarised and promoted ones) and of a session's memories."""
+    """The themes of a project's latest memories (even summarised or promoted ones) and of a session's memories."""
     request = ReadMemories(project, scopes=("project",), statuses=THEME_STATUSES, with_vectors=True, newest_first=True)
     latest: list[Material] = []
     async for page in pages(store, request):

@@ -24,7 +24,7 @@ LONGEST_PAUSE_S: Final = 0.5
 ROWS: Final = 16
 """The number of memories in one request for similar memories."""
 PART_EDITS: Final = 200
-"""Later operations wait for this transaction."""
+"""The number of edits in one transaction, which later operations wait for."""
 NO_PROJECT: Final = ProjectRef("", "")
 
 Clock = Callable[[], float]

@@ -23,7 +23,7 @@ from remembrancer.protocol.system import give_back_memory, lower_thread_priority
 from remembrancer.protocol.work import AskWorker, EmbedQuery, EmbedText, ToWorker, WorkerState, to_worker
 
 CREDIT: Final = 128
-"""Memories are short, so this is at least two batches, and the model never waits for the store."""
+"""The number of texts taken at a time. Memories are short: with two batches or more, the model never waits."""
 
 OPEN_TEXTS: Final = 32
 """The maximum number of texts in progress. When a worker dies, the store suspects this many of its oldest jobs."""
@@ -229,7 +229,7 @@ class RemoteEmbedderActor(EmbedderActor):
 
     def _use(self, engine: Engine | None, error: str | None = None) -> None:
         super()._use(engine, error)
-        unusable = f"the model cannot be used, and is loaded again soon: {error}"
+        unusable = f"the model cannot be used, and will be loaded again soon: {error}"
         self._tell(unusable if engine is None else f"the model {engine.identity.model} is loaded")
 
     def _on_connection(self, up: bool) -> None:
@@ -238,7 +238,7 @@ class RemoteEmbedderActor(EmbedderActor):
 
     def _on_refused(self, reason: bool | str) -> None:
         """`reason`: True if the store does not accept this worker, a text if the store gave a reason, False if the
-        handshake was not completed. The last may pass, unless the key file belongs to another store."""
+        handshake was not completed, which may be temporary, unless the key file belongs to another store."""
         if reason is False:
             if not self._is_doubted:
                 self._tell(f"{self._endpoint} does not accept this key file: does it belong to another memory?")

@@ -29,13 +29,13 @@ class Product(NamedTuple):
 
 
 class EncoderWeights(Protocol):
-    """The names are `emb.ln` and, with the number of a layer, `l0.q`, `k`, `v`, `ao` (the attention's output), `aln`
-    (the norm after it), `fi`, `fo` (in and out of the inner layer) and `oln`."""
+    """The names of weights are `emb.ln` and, with a layer's number, `l0.q`, `k`, `v`, `ao` (the attention's output),
+    `aln` (the norm after it), `fi`, `fo` (in and out of the inner layer) and `oln`."""
 
     layers: int
 
     def embeddings(self, ids: NDArray[np.int64]) -> Floats:
-        """For each of these tokens (one dimension), the sum of its own, its position's and its type's embeddings."""
+        """For each of these tokens (one dimension), the sum of its token, position and type embeddings."""
 
     def norm(self, name: str) -> tuple[Floats, Floats]:
         """The factors and the bias of a layer norm."""

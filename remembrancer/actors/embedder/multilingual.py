@@ -51,7 +51,7 @@ class SentencePieceTokenizer:
 
 
 class E5File:
-    """The mapped file of weights, as `EncoderWeights`."""
+    """The memory-mapped file of weights, read as `EncoderWeights`."""
 
     def __init__(self, path: Path) -> None:
         with path.open("rb") as stream:
@@ -79,7 +79,7 @@ class E5File:
             at += 2 + length + 21
 
     def tokenizer(self) -> SentencePieceTokenizer:
-        """Without the pieces that are not text (special tokens, padding, `<mask>`)."""
+        """The model's tokenizer, without the pieces that are not text (special tokens, padding, `<mask>`)."""
         from sentencepiece import SentencePieceNormalizer, SentencePieceProcessor
         from sentencepiece.sentencepiece_model_pb2 import ModelProto
 

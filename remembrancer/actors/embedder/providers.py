@@ -20,14 +20,14 @@ from remembrancer.protocol.errors import InternalError, ModelUnusable
 from remembrancer.protocol.work import ModelChoice, ModelIdentity
 
 ATTEMPTS: Final = 4
-"""For passages. A question gets only one attempt: a fallback or keyword search answers sooner than a retry."""
+"""The attempts for passages. A question gets only one: a fallback or keyword search answers sooner than a retry."""
 LONGEST_WAIT_S: Final = 20.0
 """A provider that asks for a longer pause is not used for a while."""
 QUESTION_TIMEOUT_S: Final = 3.0
 PASSAGES_TIMEOUT_S: Final = 30.0
 CONNECT_TIMEOUT_S: Final = 5.0
 MOST_TEXTS: Final = 128
-"""Every provider accepts this many."""
+"""Every provider accepts this many texts in one request."""
 WINDOW_TOKENS: Final = 512
 """For questions, and for passages of providers' own models. These models can read thousands of tokens but are made for
 paragraphs of this length: shorter passages mean more vectors, each three times as wide as a small model's."""

@@ -1,4 +1,4 @@
-"""The work of an embedder's threads. An error with one text is its answer; any other error is raised."""
+"""The work of an embedder's threads. An error with one text is returned as its result; any other error is raised."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -88,7 +88,7 @@ def passages_of(engine: Engine, text: str) -> list[MeasuredPassage]:
 
 
 def batch_size(engine: Engine, rows: Sequence[_Row], most: int) -> int:
-    """Taking the shortest rows first: at least one, at most `most` (0: any number)."""
+    """The number of rows in a batch, shortest rows first: at least one, at most `most` (0: any number)."""
     marks = engine.identity.window_tokens - engine.passage_budget
     fitting = (
         number

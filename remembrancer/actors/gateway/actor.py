@@ -45,7 +45,7 @@ STATUS_S: Final = 2.0
 
 
 class GatewayActor(Actor):
-    """Ready when its socket listens and its queue is open; it never waits for the store."""
+    """The gateway is ready when it listens on its socket and its queue is open; it never waits for the store."""
 
     def __init__(self, spec: LaunchSpec) -> None:
         super().__init__(spec)
@@ -144,7 +144,7 @@ class GatewayActor(Actor):
         )
 
     async def _browser_url(self, *ports: int) -> str:
-        """Starts HTTP, for this machine only, if it is off, preferably on `ports`. Raises `MemoryUnavailable`."""
+        """The browser's URL. If HTTP is off, starts it locally, preferably on `ports`. Raises `MemoryUnavailable`."""
         async with self._opening:
             for port in (*ports, *BROWSER_PORTS):
                 if self._http is None or self._http.url is None:

@@ -126,7 +126,7 @@ _decode_head: Final = msgspec.json.Decoder(MessageHead).decode
 
 def head_of(body: bytes) -> MessageHead:
     """The head of a message; an empty head for anything else, which is left to the SDK. Raises `HttpRefusal` if the id
-    has any other type, since the SDK would treat the request as a notification."""
+    is neither a string nor an integer, since the SDK would treat the request as a notification."""
     with contextlib.suppress(ValueError, RecursionError):
         head = _decode_head(body)
         is_id = isinstance(head.id, int | str | msgspec.UnsetType) and not isinstance(head.id, bool)
@@ -208,7 +208,7 @@ class HttpServer:
 
     @property
     def browser_url(self) -> str:
-        """Empty while the server does not listen."""
+        """The memory browser's URL, empty while the server does not listen."""
         return "" if self.url is None else self.url.removesuffix(PATH) + BROWSER
 
     async def serve(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
@@ -361,7 +361,7 @@ class HttpServer:
             logger.error("tokens cannot be read", extra={"reason": error.message})
             raise HttpRefusal(503, "the tokens of this server cannot be read: see gateway.log") from error
         if grant is None:
-            reason = "this needs a valid token: Authorization: Bearer <token> ('remembrancer token create')"
+            reason = "this server needs a valid token: Authorization: Bearer <token> ('remembrancer token create')"
             raise HttpRefusal(401, reason, {"WWW-Authenticate": 'Bearer error="invalid_token"'})
         return grant
 
@@ -422,7 +422,7 @@ class HttpServer:
     async def _visitor(
         self, key: str, session: str, exchange: Exchange, grant: Grant | None, client: str | None
     ) -> Visitor:
-        """A client in the project that its request names, or else in its token's first. Raises `HttpRefusal`."""
+        """A client in the project of its request, or else in its token's first project. Raises `HttpRefusal`."""
         headers, query = exchange.headers, parse_qs(exchange.scope["query_string"].decode("latin-1"))
         named = headers.get(PROJECT) or query.get("project", [""])[0]
         first = grant.projects[0] if grant is not None and grant.projects else self._home
@@ -453,7 +453,7 @@ class Sessions(StreamableHTTPSessionManager):
         self._registry = service.registry
 
     def note_use(self, session_id: str) -> None:
-        """Otherwise a session whose calls are answered without the SDK would count as idle."""
+        """Note a call that is answered without the SDK: otherwise its session would count as idle."""
         transport = self._server_instances.get(session_id)
         if transport is not None and transport.idle_scope is not None:
             until = anyio.current_time() + DEFAULT_SESSION_IDLE_TIMEOUT

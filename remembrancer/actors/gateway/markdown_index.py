@@ -95,8 +95,8 @@ def _of_project(gathered: ContextGathered) -> ContextGathered:
 
 
 def read_file(path: Path, tree: Path | None) -> str | None:
-    """Empty if the file does not exist. None if it must not be written: it is outside the tree (perhaps through a
-    link), has neither block nor tree, is not plain text, is too large, or has merge conflicts."""
+    """The file's text, empty if it does not exist. None if it must not be written: it is outside the tree (perhaps
+    through a link), has neither block nor tree, is not plain text, is too large, or has merge conflicts."""
     if not path.parent.is_dir() or (tree is not None and not path.resolve().is_relative_to(tree.resolve())):
         return None
     try:

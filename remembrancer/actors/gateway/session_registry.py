@@ -22,7 +22,7 @@ from remembrancer.toolsets.service import Caller
 from remembrancer.toolsets.tools import Tool
 
 PRESENCE_S: Final = 5.0
-"""A session's grace period is several times as long."""
+"""The interval between reports of presence; a session's grace period is several times as long."""
 FIRST_WAIT_S: Final = 10.0
 """A new gateway's first session waits this long for a starting store; then the session's start is queued."""
 

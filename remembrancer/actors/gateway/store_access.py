@@ -67,9 +67,9 @@ MIN_BUDGET_S: Final = 0.25
 LOST_PAUSE_S: Final = 0.02
 """The pause before a request whose connection was lost is sent again."""
 MARGIN_S: Final = 0.2
-"""Reserved for returning the answer."""
+"""The time reserved for returning the answer."""
 ERASE_S: Final = 30.0
-"""Includes rebuilding the word index."""
+"""The time limit for an erasure, which includes rebuilding the word index."""
 MAX_REFUSED: Final = 20
 """The maximum number of notices about refused writes kept for a session's next answer."""
 MOST_SESSIONS: Final = 512
@@ -114,7 +114,7 @@ class LastAnswers:
         return None
 
     def clear(self) -> None:
-        """Any answer may contain a memory that was deleted for good."""
+        """Forget all answers: any of them may contain a memory that was deleted for good."""
         self._kept.clear()
 
 

@@ -35,7 +35,7 @@ from remembrancer.protocol.store_client import AWAY, StoreClient
 from remembrancer.protocol.writes import BatchApplied, Operation, StoreMemory, SubmitBatch, WriteNote, memory_id_of
 
 LOCKED_S: Final = 0.5
-"""Short, because a client waits for the queued write."""
+"""The maximum wait for a locked file: short, because a client waits for the queued write."""
 REJECTED_KEPT_S: Final = 90 * 86_400.0
 
 T = TypeVar("T")
@@ -134,7 +134,7 @@ class QueueFile:
                 old.rename(new)
         self.damage = f"the write queue's file {what}: {kept} queued writes could be read, and will be applied"
         if aside.exists():
-            self.damage += f". It is kept as {aside.name}"
+            self.damage += f". The old file is kept as {aside.name}"
         fresh.rename(self._path)
         source.close()  # before the new file is opened: on closing, SQLite deletes the log by its name
         logger.error("the write queue was recreated", extra={"reason": self.damage})
@@ -239,7 +239,7 @@ def queued_row(operation: Operation, lane: str, now: float) -> QueuedRow:
 
 
 def read_queue(path: Path) -> tuple[list[QueuedRow], list[QueuedRow]]:
-    """The waiting and the refused writes, the oldest first, from any process. Raises as `snapshot_of` does."""
+    """The waiting and the refused writes, the oldest first, from any process. Raises the errors of `snapshot_of`."""
     with snapshot_of(path, SCHEMA, leaves_no_log=True) as file:
         if file is None:
             return [], []
@@ -257,7 +257,7 @@ class Lane:
     refused_at: str = ""
     """The path of the oldest operation's project."""
     again_at: float = 0.0
-    """On the monotonic clock."""
+    """The time of the next attempt, on the monotonic clock."""
     failures: int = 0
     """The number of internal errors with the first operations, which are then sent one by one to find the cause."""
 

@@ -33,7 +33,7 @@ from remembrancer.toolsets.files.workspace_files import (
 )
 
 OTHER_PROJECT: Final = "of another project"
-"""Need not be reported."""
+"""A reason that need not be reported."""
 ENDED_S: Final = 300.0
 """A transcript that has not changed for this long is read again, however little it has grown."""
 GROWTH: Final = 0.1

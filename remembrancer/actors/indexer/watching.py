@@ -28,7 +28,7 @@ UNWATCHED_LOOK_S: Final = 10.0
 """The interval between comparisons if the system cannot report changes."""
 RETRY_S: Final = 5.0
 FIRST_REPORT_MS: Final = 2000
-"""A watch that has seen no changes then reports that it has begun."""
+"""After this time without changes, a new watch reports that it has begun."""
 MAX_OPEN_BATCHES: Final = 4
 """The maximum number of batches of files that are being read or are waiting to be indexed."""
 BATCH_FILES: Final = 200
@@ -54,9 +54,9 @@ class TreeFiles(ABC):
     look_s: float = math.inf
     """The interval between comparisons if no change is known."""
     batch_bytes: int
-    """Of the files in one transaction."""
+    """The maximum size of the files in one transaction."""
     native: tuple[str, ...] = ()
-    """Where the assistants' own memories lie."""
+    """The locations of the assistants' own memories."""
 
     @abstractmethod
     def open_index(self, path: Path) -> IndexWriter:

@@ -59,7 +59,7 @@ LOCK_WAIT_S: Final = 0.3
 SOCKETS_LOOK_S: Final = 1.0
 """The interval between checks that the sockets still exist; if they do not, the runtime ends."""
 FRESH_ANSWERS_S: Final = 0.5
-"""A command then gets the last known reports."""
+"""The maximum wait for new reports; then a command gets the last known ones."""
 OUTPUT_LIMIT_BYTES: Final = 1024 * 1024
 """The size up to which a process's output file is kept across starts. The process's actual log rotates by itself."""
 SMALL: Final = {"OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "MALLOC_ARENA_MAX": "1"}
@@ -83,7 +83,7 @@ class Runtime(NamedTuple):
     when_started: Callable[[], None]
 
     def run(self) -> str:
-        """Returns the reason for stopping. Raises `HomeUnusable`, `AlreadyRunning`, or as `load_configuration` does."""
+        """Return the reason for stopping. Raises `HomeUnusable`, `AlreadyRunning`, or as `load_configuration` does."""
         os.umask(0o077)  # child processes inherit the mask
         claim_home(self.paths, in_memory=self.in_memory)
         with take_home(self.paths, LOCK_WAIT_S):

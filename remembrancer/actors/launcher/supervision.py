@@ -13,7 +13,7 @@ from remembrancer.protocol.work import ModelChoice
 
 HEARTBEAT_S: Final = 1.0
 FIRST_SESSION_S: Final = 30.0
-"""For the session that started the runtime, whatever the idle timeout is."""
+"""The time for the session that started the runtime to connect, whatever the idle timeout is."""
 RESTS: Final = "stopped until it is needed"
 NO_JOBS: Final = "it has no jobs"
 NO_JOBS_S: Final = 10.0

@@ -314,7 +314,7 @@ def _describe_index(tree: TreeDescription, is_asked: bool, index: CodeIndex) -> 
 
 
 def _without_other_working_trees(trees: list[TreeDescription], request: SearchCode) -> list[TreeDescription]:
-    """If the session's own working tree is here, drop the repository's others, which have the same files."""
+    """If the session's own working tree is included, drop the repository's others, which have the same files."""
     if request.directory not in {tree.root for tree in trees}:
         return trees
 

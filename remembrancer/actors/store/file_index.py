@@ -35,7 +35,7 @@ INSIDE: Final = "(kind != 'notes' OR substr(path, 1, 1) != '/')"
 
 class FileFilter(NamedTuple):
     """Selects chunks by workspace root, source and path. With `is_inside`, excludes notes outside the working tree
-    (such as an assistant's own), because they belong to the user."""
+    (such as an assistant's own notes), because they belong to the user."""
 
     root: str
     sources: tuple[FileSource, ...] = ("notes",)
@@ -122,7 +122,7 @@ class FileIndex(OpenIndex, EmbeddedTexts, SqliteWords):
 
     @property
     def commits(self) -> int:
-        """Different on every read, since the indexer also writes."""
+        """A value that differs on every read, since the indexer also writes."""
         return next(_changes)
 
 

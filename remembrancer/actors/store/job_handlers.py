@@ -74,7 +74,7 @@ logger = logging.getLogger(__name__)
 
 
 def jobs_of(project: ProjectRef | None, work: WaitingWork, now: float, lane_time: float | None = None) -> list[Job]:
-    """Most urgent first. `project` is None for the user's space; in a shared lane, its id is the lane's name."""
+    """Due jobs, most urgent first. `project` is None for the user; in a shared lane, its id is the lane's name."""
     wanted: list[Work] = []
     if project is not None and lane_time is None:
         wanted += [SessionEnded(session) for session in work.sessions if session.ended_at is not None]
@@ -198,7 +198,7 @@ class JobHandlers(Handlers):
             asked.settle(ConsolidatorUnavailable(self._refusal).to_failure())
 
     async def ask(self, request: Reflect | Maintain, context: RequestContext) -> Reflected | Maintained:
-        """Have the consolidator do this before any other job, and return its answer."""
+        """Have the consolidator carry out a request before any other job, and return its result."""
         if isinstance(request, Reflect) and not request.project.sees_user:
             raise InvalidInput("a reflection also reads the user's memories, which this token may not see")
         if self._refusal is not None:
@@ -231,7 +231,7 @@ class JobHandlers(Handlers):
         if (done := request.done) is not None:
             self._attempts.finish(done, time.monotonic())
             if isinstance(done.work, Reflect | Maintain) and (asked := self._asked.get(done.work)) is not None:
-                lost = InternalError("the consolidator has done this, but its answer is missing").to_failure()
+                lost = InternalError("the consolidator has done this, but its result is missing").to_failure()
                 asked.settle(request.outcome or lost)
         with anyio.move_on_after(context.remaining_s()):
             while (job := self.take(request.sort)) is None:

@@ -166,7 +166,7 @@ def _write_durably(directory: int, name: str, data: bytes, mode: int | None) -> 
 
 
 def _ignore(root: Path, directories: Sequence[str]) -> tuple[str, ...]:
-    """Have git ignore directories without notes, unless `.gitignore` mentions them. Returns those added to it."""
+    """Have git ignore directories without notes, unless `.gitignore` mentions them. Returns the newly ignored ones."""
     if not os.path.lexists(root / ".git"):
         return ()
     own = [each for each in directories if not (root / each.rstrip("/")).is_symlink()]

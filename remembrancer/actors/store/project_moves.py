@@ -1,7 +1,7 @@
 """On request, reunites memories with projects whose directories were moved.
 
-Moving a project renames its space, and merges memories stored at the new path since into it, in one transaction: after
-a crash, the request can be repeated. Notes are indexed at the new path; code has to be indexed again.
+Moving a project renames its space, and merges into it the memories stored at the new path since, in one transaction:
+after a crash, the request can be repeated. Notes are indexed at the new path; code has to be indexed again.
 """
 
 import asyncio

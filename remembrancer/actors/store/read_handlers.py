@@ -246,8 +246,7 @@ class ReadHandlers(Handlers):
         model: str | None = None,
         notes: Source | None = None,
     ) -> View:
-        """The project's space, if it exists, and the user's, if the requester may see it, as far as they have these
-        scopes."""
+        """The spaces for these scopes: the project's, if it exists, and the user's, if the requester may see it."""
         files = self._files
         await files.wait_for_opening()
         found = list(dict.fromkeys((files.user_file, files.user))) if "user" in scopes and project.sees_user else []

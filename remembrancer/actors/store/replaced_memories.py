@@ -1,9 +1,9 @@
 """Memories that a later one probably replaces. They are judged once the later one has vectors, linked with
-`contradicts`, and reported to the session that stored the later one, in an answer to its next call: those from
-`PROBABLE` up if the call is a store, otherwise one at a time.
+`contradicts`, and reported to the session that stored the later one, in the answer to its next call: those with a
+probability of at least `PROBABLE` if the call stores a memory, otherwise one at a time.
 
 The link's strength is the probability. Review asks about the pairs, the most probable ones first, and a recall names
-the later memory in `possibly_superseded_by`; so does a list from `REPLACED` up.
+the later memory in `possibly_superseded_by`; so does a list if the probability is at least `REPLACED`.
 """
 
 import time
@@ -38,7 +38,7 @@ MAX_REMEMBERED: Final = 1024
 """The number of memories whose storing session is remembered."""
 MAX_REPORTED: Final = 3
 LEAST_TOLD: Final = 0.3
-"""The lowest probability reported to the session. Of 24 such pairs, 17 were right; below it, 4 of 15."""
+"""The lowest probability reported to the session. Of 24 such pairs, 17 were right; of 15 below it, 4."""
 LINKED_S: Final = 10.0
 """The time after which the link of a pair is surely stored."""
 
@@ -68,8 +68,8 @@ class ReplacedMemories:
     def judge(
         self, records: Records, pairs: Sequence[NearDuplicate], nearest: NearestTo = lambda memories: {}
     ) -> list[NearDuplicate]:
-        """Return links from memories to those that they may replace. `nearest` gives the others near a memory, so that
-        it makes no difference which of them were embedded together."""
+        """Return links from memories to those that they may replace. `nearest` gives the memories near a memory, so
+        that the result does not depend on which of them were embedded together."""
         near = {(each.later, each.earlier): each for each in sorted(pairs, key=lambda each: each.cosine)}
         loaded = _comparable(records.load(list({number for both in near for number in both}), None).values())
         derived, edited = records.derived_among(list(loaded)), records.edited_among(list(loaded))
@@ -166,9 +166,9 @@ def _keep(kept: dict[str, Any], key: str, value: Any) -> None:
 
 def can_replace(later: MemoryRecord, earlier: MemoryRecord, derived: Container[int]) -> bool:
     """False if both must hold. A task does not replace a fact; a corrected mistake remains a mistake; past events stay
-    true unless they are taken back, and a fix does not do so; an event that lasted for a time replaces nothing, and a
+    true unless they are taken back, which a fix does not do; an event that lasted for a time replaces nothing, and a
     day's figure only another one for that day. An event replaces neither a derived memory nor one that a summary
-    covers, and a derived memory not the latter. One section of an imported note does not replace another."""
+    covers; a derived memory does not replace the latter. One section of an imported note does not replace another."""
     if earlier.source.file and (earlier.source.file, earlier.created_at) == (later.source.file, later.created_at):
         return False
     is_event, is_summed_up = later.type == "episodic", earlier.status == "consolidated"

@@ -283,8 +283,8 @@ class SharedLanes:
     def _import(self, lane: SharedLane, project: ProjectRef, memory: PortableMemory) -> Operation:
         """Return the operation that imports a memory, with this host as the author of all changes without a member. It
         can be repeated, since an existing memory is left unchanged. Entries from a session are omitted, since other
-        members may not see them. The user's memories keep their full history; of two with the same text, only one
-        history remains."""
+        members may not see them. The user's memories keep their full history; of two memories with the same text,
+        only one history remains."""
         is_users = project.id == USER
         history = tuple(
             msgspec.structs.replace(entry, details={"member": lane.member, **entry.details})

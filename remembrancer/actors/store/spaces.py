@@ -95,7 +95,7 @@ class HomeSpaces:
 
     @property
     def database(self) -> SqliteFile:
-        """If it cannot be opened, raises the error that prevents this; `wait_for_opening` tries again."""
+        """The open database. Raises the error that prevents opening it; `wait_for_opening` tries again."""
         if self._database is None:
             raise from_failure(self._refusal)
         return self._database

@@ -100,7 +100,7 @@ class WriteHandlers(Handlers):
         return await self._with_near_memories(operation, reply)
 
     async def _with_near_memories(self, operation: Operation, reply: Applied) -> Applied:
-        """Add to the reply to a store: copies, short forms of ids, and memories probably replaced by the session's."""
+        """Add copies, short ids, and memories that the session's memories probably replace to the reply to a store."""
         change, result = operation.change, reply.result
         if not (isinstance(change, StoreMemory) and isinstance(result, StoredResult)):
             return reply

@@ -128,7 +128,7 @@ class SqliteBackground:
         return {number for (number,) in rows}
 
     def edited_among(self, numbers: Sequence[int]) -> dict[int, float]:
-        """Return the times (seconds since the epoch) at which edits wrote current texts; original texts have none."""
+        """Return the time (seconds since the epoch) of the edit that wrote each current text, unless it is original."""
         rows = self._file.read(
             f"""SELECT m.number, max(h.changed_at) FROM memories AS m
                 JOIN history AS h ON h.space = m.space AND h.memory_id = m.id

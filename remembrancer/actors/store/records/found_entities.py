@@ -19,7 +19,7 @@ BATCH: Final = 20
 ENOUGH: Final = 3
 """The number of memories needed to make a capitalised word a name, in a space with at least twice `SMALL` memories."""
 SMALL: Final = 50
-"""In a space with fewer memories than this, one is enough; with up to twice as many, two are."""
+"""In a space with fewer memories than this, one memory is enough; with up to twice as many, two are."""
 FEW: Final = 10
 COMMON: Final = 1 / 3
 """A name in more than this fraction of all memories, and in more than `FEW` memories, is not an entity."""

@@ -1,6 +1,6 @@
-"""The rules of operations: the changes that each makes in one space, and its result.
+"""The rules of operations: the changes that each operation makes in one space, and its result.
 
-They depend only on the space and the operation, not on clocks or settings, so the same operations produce the same
+These depend only on the space and the operation, not on clocks or settings, so the same operations produce the same
 space on every host of a shared lane. An operation is refused before it writes anything.
 """
 
@@ -84,7 +84,7 @@ SUPERSEDED: Final = "superseded"
 INVALIDATED: Final = "invalidated"
 """`SUPERSEDED` and `INVALIDATED` are the changes that end a memory's validity."""
 SUPERSEDING: Final = "superseding"
-"""The undone change, in the history of a memory whose replacement of another memory was undone."""
+"""The name of an undone change: the memory had replaced another one."""
 SUPERSEDING_UNDONE: Final = "superseding_undone"
 BOTH_HOLD: Final = "both hold"
 LINKED: Final = "linked"
@@ -397,7 +397,7 @@ def _undo_of(memory: Memory, history: Sequence[HistoryEntry]) -> Undo:
 
 
 def _undo_change(writer: Writer, change: UndoChange) -> RestoredResult:
-    """Undo the last change that affects a memory, its own or another in `next_undos`. Always makes a new version."""
+    """Undo the last change that affects a memory, even another's (see `next_undos`). Always makes a new version."""
     asked = writer.memory(change.memory_id)
     if change.version not in (None, asked.version):
         raise InvalidInput(f"{asked.id} {CHANGED_SINCE}", field="version")

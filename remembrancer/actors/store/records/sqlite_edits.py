@@ -495,6 +495,6 @@ def merge(source: SqliteEdits, target: int, tables: Sequence[str] = WITH_SESSION
 
 
 def read_applied(query: Query, operation_id: str) -> Applied | None:
-    """The answer to an operation; None if it has not been applied. Raises `ValueError` if the answer is damaged."""
+    """The result of an operation; None if it has not been applied. Raises `ValueError` if the result is damaged."""
     rows = query("SELECT result FROM applied_operations WHERE space = @SPACE AND operation_id = ?", (operation_id,))
     return Applied(operation_id, _decode_result(rows[0][0]), replayed=True) if rows else None

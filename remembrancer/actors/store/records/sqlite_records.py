@@ -57,7 +57,7 @@ class Reader(SqliteSearch, SqliteBackground):
             return describe_session(query, self._file, session_id)
 
     def portable(self, memory_id: str, session_id: str | None, project_id: str | None = None) -> PortableMemory | None:
-        """None if the session (None: anybody) may not see the memory. Leaves out versions and links that it may not."""
+        """None if the session (None: anybody) may not see the memory. Leaves out versions and links hidden from it."""
         with self._file.reading() as query:
             return read_portable(query, memory_id, session_id, project_id)
 

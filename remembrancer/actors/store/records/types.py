@@ -51,7 +51,7 @@ def is_memory(number: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class AgeKey:
-    """The newer of two memories has the greater key: the day shown in lists, then the time of storing. Only this
+    """The newer of two memories has the greater key: the day shown in lists, then the time of storing. Only this key
     decides which may replace the other, however they are linked: an import may store an old memory after a newer one.
     """
 

@@ -143,7 +143,7 @@ class Writer:
         chain: tuple[ChainLink, ...] | None = None,
         **about: object,
     ) -> Revision:
-        """Make `after` the next version of a memory. Does nothing if they do not differ.
+        """Make `after` the next version of a memory. Does nothing if nothing has changed.
 
         A new promotion `chain` alone makes a version. If the text changes, the summaries and session records that
         repeat the old text are forgotten, unless somebody has reworded them, and the memories that this one stood for
@@ -206,7 +206,7 @@ class Writer:
                 make_active(self.space, hidden, RELEASED, reason, self.at)
 
     def note_active(self, session_id: str | None = None, start: StartSession | None = None) -> None:
-        """Register or reopen a session (by default the operation's). Its end is kept unless it is restarted."""
+        """Register or reopen a session (by default the operation's). Keeps its last `ending` unless it starts again."""
         session_id = self.operation.session_id if session_id is None else session_id
         if session_id not in ("", SHELL_SESSION):
             self.space.execute(

@@ -214,7 +214,7 @@ class Gathering:
 
 
 class OpenFiles:
-    """The first `MAX_FILES` of some files. Their paths may use any system's separators."""
+    """The files that are open, at most `MAX_FILES`. Their paths may use any system's separators."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         parts = dict.fromkeys(PureWindowsPath(path.strip()).parts for path in paths[:MAX_FILES])

@@ -21,7 +21,7 @@ from remembrancer.protocol.reads import Recalled, RecalledMemory, Scores, Strate
 SPARE: Final = 10
 """The number of additional memories loaded, since some are removed as duplicates."""
 MOST_LOADED: Final = 300
-"""When so many memories are loaded, chains of replacements are not followed further."""
+"""Once this many memories are loaded, chains of replacements are not followed further."""
 SAME_COSINE: Final = 0.90
 """The cosine above which memories of different scopes are duplicates, if their words agree."""
 NEAR_COSINE: Final = 0.95
@@ -67,7 +67,7 @@ class Entry:
 
 
 def show(search: Search, ranking: Ranking) -> Recalled:
-    """If the question names a time, memories are not moved behind their replacements, which may be later."""
+    """Select the results. If the question names a time, replaced memories stay in place: replacements may be later."""
     question, request = search.question, search.question.request
     ranked, limit, of_a_time = ranking.scored[: ranking.answering], request.limit, bool(question.windows)
     loaded: list[Entry] = []

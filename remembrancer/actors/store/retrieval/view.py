@@ -63,7 +63,7 @@ class View:
         return found if self._notes is None else found | self._notes.texts.load(numbers, filters)
 
     def happened_in(self, window: TimeWindow, filters: Filters) -> list[Ref]:
-        """If a space has more than `HAPPENED` memories in the window, return the most important."""
+        """Return the memories in a time window: of each space, at most the `HAPPENED` most important ones."""
         after = max(window.start, -math.inf if filters.after is None else filters.after)
         before = min(math.nextafter(window.end, -math.inf), math.inf if filters.before is None else filters.before)
         within = msgspec.structs.replace(filters, after=after, before=before)

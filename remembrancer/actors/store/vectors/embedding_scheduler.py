@@ -69,8 +69,8 @@ PRUNE_BATCH: Final = 200
 RETRY_S: Final = 1.0
 """The pause before a failed write of vectors (for example, on a full disk) is repeated."""
 SUSPECTS: Final = 32
-"""The number of texts that may have killed a worker: the first it held, since it proceeds in order, batch by batch."""
-DEADLY: Final = f"{MAX_ATTEMPTS} embedders died while embedding its text: only word search finds it"
+"""The number of texts that may have killed a worker: the first ones that it held, since it works in order."""
+DEADLY: Final = f"{MAX_ATTEMPTS} embedders died while embedding this text: only word search finds it"
 DEADLY_S: Final = 3600.0
 """A text that killed workers is not handed out for this long."""
 UNATTENDED_S: Final = 10.0

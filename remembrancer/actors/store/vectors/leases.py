@@ -2,7 +2,7 @@
 
 A lease keeps a text from being handed out twice, from the time it goes to a worker until its result is stored. If the
 worker leaves, its texts may go to others. A text may kill its worker: it is then handed out alone, so that the cause is
-certain, and becomes a dead letter after killing several.
+certain, and becomes a dead letter after killing several workers.
 """
 
 import math

@@ -14,7 +14,7 @@ from remembrancer.protocol.reads import Filters
 NEAREST: Final = 16
 """The number of nearest memories compared with each memory, including itself."""
 SLACK: Final = 0.1
-"""The margin on the minimum cosine: passages are searched, but the means, which count, may be nearer than these."""
+"""The margin on the minimum cosine: passages are searched, but their means, which decide, may be nearer."""
 MIN_HITS: Final = 32
 
 
