@@ -114,7 +114,7 @@ FIELDS: Final = (
 
 @memory_command(
     argument(
-        "text", nargs=-1, metavar="[TEXT]...", help="The text; - reads the input. Without it, the editor is opened."
+        "text", nargs=-1, metavar="[TEXT]...", help="The text; - reads standard input. Without TEXT, opens $EDITOR."
     ),
     option("--tag", multiple=True, callback=tags_given, metavar="TAG", help="May be repeated; a,b adds two tags."),
     SUPERSEDES,
@@ -195,7 +195,7 @@ def _state_of(memory: Answer, changed: Iterable[str] = ("occurred_at",)) -> str:
         "words",
         nargs=-1,
         metavar="[TEXT]",
-        help="The new text, in quotes; - reads the input. With --replaced or --both: the other memory of the pair.",
+        help="The new text, in quotes; - reads standard input. With --replaced or --both: the pair's other memory.",
     ),
     option("--content", metavar="TEXT", help="The new text, even if it is one word."),
     flag("--done", "done", flag_value=True, default=None, help="Mark an open end as done."),
@@ -369,10 +369,7 @@ def tag(where: Where, memory: str, tags: Sequence[str], remove: Sequence[str]) -
 @memory_command(
     IDS,
     REASON,
-    flag(
-        "--for-good",
-        help="Delete the memory itself: content, history, vectors, full text and queued copies. Asks first.",
-    ),
+    flag("--for-good", help="Delete the memories: content, history, vectors, full text and queued copies. Asks first."),
     YES,
 )
 def forget(where: Where, memories: Sequence[str], reason: str | None, for_good: bool, yes: bool) -> Report:
@@ -474,8 +471,8 @@ def restore(where: Where, memories: Sequence[str], version: int | None, reason: 
     YES,
 )
 def undo(where: Where, change: str | None, yes: bool) -> Report:
-    """Undo the last change of a memory, a run of maintenance, or an import; or (without an ID, after asking) the last
-    change to this project's or your own memories, whoever made it.
+    """Undo a memory's last change, a maintenance run or an import. Without an ID, undo (after asking) the last change
+    to this project's memories or to your own, whoever made it.
 
     Run it again to undo the change before that.
     """

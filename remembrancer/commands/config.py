@@ -28,7 +28,7 @@ from remembrancer.protocol.paths import write_whole
         "--import",
         "imported",
         metavar="FILE",
-        help="Create config.toml from another memory server's file, or from release 0.2.0's (JSON or Markdown).",
+        help="Create config.toml from the file (JSON or Markdown) of another memory server or of release 0.2.0.",
     ),
     flag("--all", "shows_all", help="Also show the settings with default values."),
 )

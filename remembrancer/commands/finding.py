@@ -469,7 +469,7 @@ def _waiting(where: Where) -> Report:
         "--shown",
         "view",
         flag_value="shown",
-        help="List the answers that showed a memory to a session, with its rank (default: any memory).",
+        help="List each time the memory was shown to a session, with its rank; without an ID, for all memories.",
     ),
     flag("--graph", "view", flag_value="graph", help="Show an entity's relations; without a name, all entities."),
     NUMBER,
@@ -680,8 +680,8 @@ def _plain(value: Any) -> str:
 
 @memory_command(argument("day", nargs=-1, metavar="[DAY]", help="today, Tuesday, yesterday, 2026-02-20."))
 def log(where: Where, day: Sequence[str]) -> Report:
-    """Show a day in chronological order: events, and memories stored, changed, decided, closed or imported, or
-    summarised, promoted or archived by runs."""
+    """Show a day in chronological order: events, memories stored, changed, decided, closed or imported, and memories
+    that runs summarised, promoted or archived."""
     from remembrancer.toolsets.memory.day_log import dates_in_utc, dates_of, day_of
 
     period = day_of(" ".join(day) or "today", time.time())  # in the local time zone

@@ -24,7 +24,7 @@ def list_models() -> Report:
 
 @command(
     argument("engine", type=click.Choice(CHOICES), metavar="ENGINE", help=f"One of {', '.join(CHOICES)}."),
-    argument("model", required=False, help="Its name, or a directory (default: the engine's own)."),
+    argument("model", required=False, help="Its name or directory (default: the engine's default model)."),
 )
 def use(engine: str, model: str | None) -> Report:
     """Embed all memories with another model, then switch to it. 'use multilingual' selects a model that also finds
@@ -42,7 +42,7 @@ model = Group(
     "model",
     *(list_models, use, cancel),
     default="list",
-    help="Show or change the embedding model. The old model answers until the new one has embedded everything "
+    help="Show or change the embedding model. The old model is used until the new one has embedded everything "
     "in the background. The choice applies until the settings name a different model.",
 )
 

@@ -28,14 +28,14 @@ MOVE_S: Final = 60.0
 
 
 @command(
-    argument("old", metavar="OLD", help="Where it was: a directory, or an id from 'remembrancer admin projects'."),
-    argument("new", metavar="NEW", help="The directory where it is now."),
+    argument("old", metavar="OLD", help="The old directory, or an id from 'remembrancer admin projects'."),
+    argument("new", metavar="NEW", help="The new directory."),
     DRY_RUN,
     flag("--yes", help="Do not ask, even if a project is still in the old place or the new place has memories."),
 )
 def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:
-    """Move a project's memories after its directory has moved. Memories stored at the new place since then are kept and
-    merged with them. Works while the runtime is up; sessions in the old place must end first."""
+    """Move a project's memories after its directory has moved. Memories stored in the new place since then are kept
+    along with the moved memories. Works while the runtime is up; sessions in the old place must end first."""
     paths = paths_here()
     place = Path(new).expanduser()
     if not place.is_dir():

@@ -60,8 +60,8 @@ HOME: Final = "REMEMBRANCER_HOME"
     flag(
         "--project",
         "for_project",
-        help="Write the file of this directory's project instead of the user's. It names the command without a path, "
-        "so everyone who shares the project needs it on the PATH.",
+        help="Write the file of this directory's project instead of the user's. The file names the command without a "
+        "path, so everyone who shares the project needs the command on the PATH.",
     ),
     flag("--hooks", help="Also have the client report its sessions."),
     flag("--rules", help="Also add a few lines to the client's instruction file."),

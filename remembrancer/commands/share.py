@@ -38,7 +38,7 @@ def _absolute(path: str) -> Path:
 LANE: Final = option("--lane", help="The name or id of the shared memories (needed only if several are shared).")
 OF_USER: Final = flag("--user", help="Your own scope 'user' instead of a project.")
 INVITE: Final = option("--invite", metavar="NAME", help="Then print an invitation for a machine with that name.")
-MACHINE: Final = argument("name", metavar="NAME", help="A name for the machine, such as laptop.")
+MACHINE: Final = argument("name", metavar="NAME", help="The name of the machine, such as laptop.")
 
 
 @command(
@@ -49,7 +49,7 @@ MACHINE: Final = argument("name", metavar="NAME", help="A name for the machine, 
         help="The name or address at which the machines reach the server; give three for three servers (default: this "
         "machine only, as a trial).",
     ),
-    option("--out", default="remembrancer-server", metavar="DIR", type=_absolute, help="A new directory for it."),
+    option("--out", default="remembrancer-server", metavar="DIR", type=_absolute, help="A new directory to write to."),
 )
 def server_config(host: Sequence[str], out: Path) -> Report:
     """Write a complete configuration for one or three NATS servers."""
@@ -89,7 +89,7 @@ def server_config(host: Sequence[str], out: Path) -> Report:
     MACHINE,
     LANE,
     OF_USER,
-    option("--out", metavar="FILE", type=_absolute, help="Write it to a private file instead of the screen."),
+    option("--out", metavar="FILE", type=_absolute, help="Write the invitation to a private file."),
 )
 async def invite(name: str, lane: str | None, user: bool, out: Path | None) -> Report:
     """Print an invitation for another machine."""
@@ -187,8 +187,8 @@ async def _rejoin(request: RejoinLane) -> None:
 share = Group(
     "share",
     *(server_config, project, user, invite, join, remove, leave, status),
-    help="Share memories between machines. Each has a full copy, works offline, and exchanges changes through a "
-    "NATS server, which sees sizes and times but no contents.",
+    help="Share memories between machines. Each machine has a full copy, works offline, and exchanges changes "
+    "through a NATS server, which sees sizes and times but no contents.",
 )
 
 

@@ -545,7 +545,7 @@ def test_today_tells_each_change_by_its_session_and_undoes_the_last_of_each_memo
     sessions = set(re.findall(r"/sessions/(session:http[^\"?]+)", visit.get("/today")))
     abouts = [Page(visit.get(f"/sessions/{each}")).text for each in sessions]
     asked = "which port does the API use 1 memory The API listens on port 8080"
-    assert any("Was given open the gate nothing new" in each and asked in each for each in abouts)
+    assert any("Memories given open the gate nothing new" in each and asked in each for each in abouts)
     (session,) = (each for each in sessions if "port 9090" in Page(visit.get(f"/sessions/{each}")).text)
     again = Page(visit.do("/change", what="undo", back=f"/sessions/{session}", id=end, **{end: "undo/2"})).text
     assert "Undone." in again
@@ -789,7 +789,7 @@ def test_the_graph_draws_names_with_their_relations_and_identifiers_when_they_ar
         subject = {"name": source, "type": "person", "relationship": "about"}
         thing = {"name": "Valkey", "type": "custom", "relationship": relation, "subject": source}
         visit.stored(f"{source} {relation} Valkey", related_entities=[subject, thing])
-    assert re.search(r"5, named \d+ times by memories", Page(visit.get("/projects")).text), "no relations"
+    assert re.search(r"5, mentioned \d+ times in memories", Page(visit.get("/projects")).text), "no relations"
     drawn = json.loads(visit.get("/graph.json"))
     assert {each["id"] for each in drawn["nodes"]} == {"Valkey", "Anna Lindqvist", "Checkout"}
     assert "show 2 identifiers, too" in Page(visit.get("/graph")).text
