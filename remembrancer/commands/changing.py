@@ -273,7 +273,7 @@ def edit(
     state = _state_of(_as_stored(where, memory, answer) or without_none(given), changed)
     if set(changes) == {"supersedes"}:
         name = " and ".join(_name_of(where, each, answer) for each in given["supersedes"])
-        since = f"now{state if 'due' in changed else ''}; {where.undo(memory)} undoes that"
+        since = f"{f'and is{state[1:]}' if 'due' in changed else 'now'}; {where.undo(memory)} undoes that"
         return _done((answer, f"It replaces {name} {since if changed else 'already'}"))
     # The given text, since another edit may have followed.
     name = f"“{excerpt(content, QUOTED)}”" if content and "content" in changed else _name_of(where, memory, answer)

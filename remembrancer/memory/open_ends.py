@@ -152,7 +152,7 @@ _RULE: Final = re.compile(
     re.IGNORECASE,
 )
 _STATE: Final = re.compile(
-    rf"\b(?:{'|'.join(_LISTS['facts'])}|(?-i:may)|ist(?!.* zu )"
+    rf"\b(?:{'|'.join(_LISTS['facts'] | _LISTS['past'])}|(?-i:may)|ist(?!.* zu )"
     r"|(?:is|are)(?! (?:\S+ ){0,3}?(?:due|charge|\w+ing)\b))\b",
     re.IGNORECASE,
 )
@@ -171,10 +171,14 @@ _VERB: Final = re.compile(
 _MUST: Final = re.compile(
     r"(?:the|our|my|this|everything)\b.*\b(?:must|should|has to|needs to)\b.* by in ", re.IGNORECASE
 )
-_MOVED: Final = re.compile(
-    r"\b(?:move[ds]|rescheduled|postponed|put (?:off|back)|brought forward|shifted|extension|extended|instead|not on"
-    r"|(?:day|week|month)s? (?:later|earlier))\b",
-    re.IGNORECASE,
+_ENDED: Final = re.compile(
+    r"(?i:^(?!.*\b(?:moved|rescheduled|postponed|delayed|put (?:off|back)|brought forward|shifted|exten(?:sion|ded)"
+    r"|instead|(?:day|week|month)s? (?:later|earlier)|(?:not|n[’']t)(?: \w+)? (?:on|before|until))\b))"
+    rf".*?(?:{_PAST}|\b(?i:{'|'.join(_LISTS['past'])}|not|never|no|\w+n['’]t|done|is off)\b)"
+)
+"""Words that say how something ended, without a word for moving it to another day."""
+_DAY: Final = re.compile(
+    rf"\b{_WEEKDAY_OF_DATE}({_ANY_DATE}|tomorrow|next (?:week|month)|{WEEKDAY})(?![\w'’])", re.IGNORECASE
 )
 _ASKS: Final = re.compile(r"(?!(?:can|could|will|would) (?:you|we)\b|kann|können).*\?$", re.IGNORECASE)
 _PERIOD: Final = re.compile(r"\b(?P<which>this|next) (?P<unit>week|month|year)\b", re.IGNORECASE)
@@ -245,14 +249,14 @@ def due_of_open_end(text: str, at: float, zone: tzinfo | None = None) -> float |
 
 
 def moved_to(text: str, at: float, due: float | None) -> float | None:
-    """The coming day of a task or an appointment, other than `due`, in a text written at `at`."""
-    named = (
-        each
-        for each in split_sentences(text)
-        if _MOVED.search(each) or is_appointment(each, at, UTC) or is_task_with_date(each, at, UTC)
-    )
-    days = (due_of_open_end(each, at, UTC) for each in named)
-    return next((day for day in days if day is not None and day > at and day != due), None)
+    """The coming day, other than `due`, to which a text written at `at` moves an open end that it replaces, unless it
+    says how that ended."""
+    for part in (each.partition(" because ")[0] for each in split_sentences(with_iso_dates(text, at))):
+        if not _ENDED.match(part) or is_appointment(part, at, UTC) or is_task_with_date(part, at, UTC):
+            named = (due_in(words, at, UTC) for words in (part, *map("by {}".format, _DAY.findall(part))))
+            if days := [day for day in named if day is not None and day > at and day != due]:
+                return days[0]
+    return None
 
 
 def _day_of(named: re.Match[str], now: datetime) -> datetime:
