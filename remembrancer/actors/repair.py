@@ -32,8 +32,8 @@ class RowName(NamedTuple):
 
 @dataclass
 class Repaired:
-    """The outcome: the number of rows read from the damaged file; rows found only in the copy, as they were at its
-    time; lost rows that an index of the file still names; and tables that may lack more, unknown rows."""
+    """The outcome: the number of rows read from the damaged file; rows found only in the copy, as they were when it
+    was made; lost rows that an index of the file still names; and tables that may lack more, unknown rows."""
 
     read: int = 0
     from_copy: list[RowName] = field(default_factory=list)

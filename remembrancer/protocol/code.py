@@ -26,7 +26,7 @@ class CodeChunk(msgspec.Struct, frozen=True):
 
 
 class SearchCode(Request[tuple[CodeChunk, ...]], frozen=True):
-    """Find chunks in a project's trees, or in one of them, the best first. `directory` is the root of the session's
+    """Find chunks in all trees of a project, or in one of them, best first. `directory` is the root of the session's
     working tree: if its code is indexed, the repository's other working trees are left out."""
 
     project: ProjectRef
@@ -71,7 +71,7 @@ class DeleteCode(Request[tuple[TreeDescription, ...]], frozen=True):
 
 
 class DescribeCode(Request[tuple[TreeDescription, ...]], frozen=True):
-    """Describe a project's trees, in path order, or one of them."""
+    """Describe one of a project's trees, or all of them in path order."""
 
     project: ProjectRef
     tree_id: str | None = None

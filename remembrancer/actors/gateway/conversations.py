@@ -82,7 +82,7 @@ class Hello(msgspec.Struct, frozen=True):
     passing: bool = False
     """True if the client only sends requests for a session, which neither begins nor ends with the connection."""
     named_project: ProjectRef | None = None
-    """The project in this home that a person named. Its directory may be gone, or inside another project's."""
+    """The project in this home that a person named. Its directory may be gone, or inside that of another project."""
 
 
 def read_hello(line: bytes) -> Hello:

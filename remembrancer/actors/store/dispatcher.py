@@ -55,7 +55,7 @@ Listener = Callable[[Peer, Any], None]
 
 
 class Dispatcher:
-    """The store's handlers, which run in `tasks`, and `listeners`. `hear` first receives every message."""
+    """The store's handlers, which run in `tasks`, and `listeners`. `hear` receives every message first."""
 
     def __init__(self, hear: Listener, listeners: Mapping[type, Listener]) -> None:
         self.tasks = asyncio.TaskGroup()  # three times as fast as anyio's, for the most frequent tasks

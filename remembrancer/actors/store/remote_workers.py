@@ -1,7 +1,7 @@
 """Embedders on other hosts: admission, connections, and checks of their claims.
 
 The launcher does not watch them, so the store asks each for its state. A worker that is lost, hangs, is revoked or has
-sent false data gets no more work; others embed its texts. Imported only if the store listens for remote embedders.
+sent false data gets no more work; other workers get its texts. Imported only if the store listens for remote embedders.
 """
 
 import logging

@@ -102,7 +102,7 @@ class SqliteSearch(SqliteWords):
         return hits_of_rare(self, hits, phrases, limit, counted)
 
     def survey(self, groups: Sequence[Sequence[Phrase]], session_id: str, limit: int) -> Survey:
-        """Return the spaces' sizes, the memories with a group of phrases, and up to `limit` of the session's own."""
+        """Return the spaces' sizes, the memories with a group of phrases, and up to `limit` session memories."""
         if not self._file.numbers:
             return Survey({}, {}, {})
         sizes = dict.fromkeys(self._file.numbers, 0)

@@ -31,7 +31,7 @@ PAGERANK_SEEDS: Final = 20
 MAX_COUNTED: Final = 1000
 """The limit on counting each kind of edge of a memory at which a walk starts."""
 MIN_SHARE: Final = 0.03
-"""Smaller shares of the walk come from names in many memories, such as those of speakers."""
+"""Smaller shares of the walk come from names in many memories, such as speakers' names."""
 MIN_RECEIVED: Final = 1e-9
 """Anything smaller is rounding error."""
 IS_APART: Final = "a.number = {}.memory AND (a.forgotten_at IS NOT NULL OR a.scope = 'session')"
@@ -315,10 +315,10 @@ class Graph:
         return named
 
     def neighbourhood(self, nodes: Mapping[int | str, int]) -> Around[int | str]:
-        """Return the degrees of memories (by number) and entities (by key), and the neighbours of those within their
-        limit. A memory is adjacent to the entities that it names and to linked memories (but see `ALIKE`); an entity
-        also to the entities that a memory relates it to. Hidden and forgotten neighbours are left out, but hidden edges
-        count. Each kind of edge is counted up to the largest limit, plus one."""
+        """Return the degrees of memories (by number) and entities (by key), and the neighbours of those whose degree
+        is within their limit. A memory is adjacent to the entities that it names and to linked memories (but see
+        `ALIKE`); an entity also to the entities that a memory relates it to. Hidden and forgotten neighbours are left
+        out, but hidden edges count. Each kind of edge is counted up to the largest limit, plus one."""
         degrees: dict[int | str, int] = {}
         near: defaultdict[int | str, dict[int | str, None]] = defaultdict(dict)
         keys = {node: most for node, most in nodes.items() if isinstance(node, str)}
