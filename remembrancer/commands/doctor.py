@@ -151,7 +151,7 @@ def check_start(_: Examination) -> Finding:
     took_s, fault = probe((sys.executable, "-P", "-m", "remembrancer", "mcp"))
     if fault:
         return Finding("problem", f"a client cannot start it: {fault}", "fix that, or reinstall Remembrancer")
-    return Finding("ok", f"a client gets its first answer in {took_s:.1f} s")
+    return Finding("ok", f"a client gets its first response in {took_s:.1f} s")
 
 
 def check_configuration(at: Examination) -> Finding:
@@ -231,7 +231,7 @@ def check_files(at: Examination) -> Finding:
         advice = "'remembrancer doctor --repair' restores the last copy, 'remembrancer backup restore' a backup"
         return Finding("problem", text, advice, details)
     if aside:
-        advice = "check what they contain, restore lost memories from a backup, and delete these files"
+        advice = "check what these files contain, restore lost memories from a backup, and delete the files"
         files = [path for path in aside if not path.name.endswith(("-wal", "-shm"))]  # parts of a listed database
         return Finding("warning", f"{count(len(files), 'damaged file')} set aside, and replaced", advice, details)
     return Finding("ok", "no file is missing or was set aside")
@@ -283,12 +283,12 @@ def check_records(at: Examination) -> Finding:
 def check_copies(at: Examination) -> Finding:
     kept = at.settings.backup_copies if at.settings is not None else None
     if kept == 0:
-        return Finding("ok", "none are made")
+        return Finding("ok", "no copies are made")
     path, now = at.paths.database, time.time()
     copies = daily_copies(path)
     if not copies:
-        return Finding("ok", "none yet: the runtime makes one a day")
-    last = f"the last one is {duration(now - made_at(copies[0]))} old"
+        return Finding("ok", "no copy yet: the runtime makes one per day")
+    last = f"the last copy is {duration(now - made_at(copies[0]))} old"
     if is_due(path, now, DAY_S + LATE_S):
         processes = () if at.runtime is None else at.runtime.processes
         if not any(process.role == "store" and process.uptime_s > LOOK_S for process in processes):
@@ -329,13 +329,13 @@ def check_clients(at: Examination) -> Finding:
         names = sorted(client.title for client in clients() if client.is_found(at.around))
         known = f"found on this machine: {', '.join(names)}" if names else "none was found on this machine"
         text = f"no client is connected here; {known}"
-        return Finding("ok", text, "'remembrancer setup CLIENT' connects one")
+        return Finding("ok", text, "'remembrancer setup CLIENT' connects a client")
     checked.sort(key=lambda entry: -list(MARKS).index(entry[0]))
     status = checked[0][0]
     outcome, advice = {
-        "problem": ("that cannot start it", "'remembrancer setup' writes a correct one"),
+        "problem": ("that cannot start Remembrancer", "'remembrancer setup' writes a correct entry"),
         "warning": ("to look at", "fix that file; 'remembrancer setup' writes absolute paths"),
-        "ok": ("that can start it", ""),
+        "ok": ("that can start Remembrancer", ""),
     }[status]
     number = sum(entry_status == status for entry_status, _ in checked)
     return Finding(status, f"{count(number, 'entry')} {outcome}", advice, few([text for _, text in checked]))

@@ -190,7 +190,7 @@ def _overview(around: ClientEnvironment, scope: ClientScope, line: tuple[str, ..
         rows.append(row | {"state": state})
         if row["found"] or state == "set up":
             lines.append(styled(f"[bold]{client.title}[/bold], {escape(f'{place.path}: {state}')}"))
-    lines.append("'remembrancer setup CLIENT' connects one. Nothing was written.")
+    lines.append("'remembrancer setup CLIENT' connects a client. Nothing was written.")
     others = [row["client"] for row in rows if not row["found"]]
     lines.append(styled(f"[dim]Not found on this machine, but can be set up: {', '.join(others)}[/dim]"))
     return Report({"command": line, "clients": rows}, lines)

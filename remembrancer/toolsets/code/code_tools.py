@@ -30,7 +30,7 @@ MAX_PATH_BYTES: Final = 4096
 async def search_code(
     call: Call,
     query: str,
-    project_id: Annotated[str, Meta(description="default all")] | None = None,
+    project_id: Annotated[str, Meta(description="Default: all")] | None = None,
     limit: Annotated[int, Meta(ge=1, le=50)] = 10,
     max_tokens: Annotated[int, Meta(ge=LEAST_TOKENS, le=MOST_TOKENS)] | None = None,
 ) -> Answer:
