@@ -159,7 +159,7 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
         for each in answer.get("near", ())
     ]
     asked += [
-        f"Other projects do not know this preference: 'remembrancer edit {name} --to user{where.repeated}' tells them."
+        f"To apply this preference in all your projects, run 'remembrancer edit {name} --to user{where.repeated}'."
         for it, name in stored
         if it.get("kind") == "preference" and it["scope"] == "project"
     ]
@@ -509,7 +509,7 @@ def _undone(where: Where, answer: Answer) -> str:
     fields = answer["restored_fields"]
     undone = with_fields(word_of(answer["undone"], fields, done=not after.get("done")), fields)
     undone = "restored to an earlier version" if undone == "restored" and "content" in fields else undone
-    now = f". It is {after['status']} now" if after["status"] != "active" else ". It is now" if fields else ""
+    now = f". Now {after['status']}" if after["status"] != "active" else ". It is now" if fields else ""
     if "valid_until" in fields and (has_ended(after) or answer["undone"] != "updated"):
         now = ". It is expired again" if has_ended(after) else ". It is valid again"
     scope = f"; its scope is {after['scope']} again" if answer["undone"] == "moved" else ""

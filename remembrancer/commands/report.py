@@ -222,7 +222,7 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise InvalidInput(f"nothing was changed: without a terminal, nobody can be asked (--yes agrees): {question}")
+        raise InvalidInput(f"nothing was changed: this asks at a terminal, or takes --yes as the answer: {question}")
     click.confirm(question, err=True, abort=True)
 
 

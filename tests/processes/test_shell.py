@@ -423,7 +423,7 @@ def test_what_is_erased_is_nowhere_in_the_home_any_more(shell: Shell, home: Path
     shell("search", "vault")
     shell("edit", memory_id, "--to", "user")
     erase = ("forget", "--for-good", memory_id)
-    assert "(--yes agrees): the vault opens" in shell(*erase, status=exit_codes.USAGE)
+    assert "takes --yes as the answer: the vault opens" in shell(*erase, status=exit_codes.USAGE)
     status, shown = shell.at_a_terminal(*erase, says="n\n")
     assert status == exit_codes.FAILED
     assert "marigold" in shown, "what is about to go is shown"
@@ -530,7 +530,7 @@ def test_the_log_has_the_run_of_a_sessions_end_and_an_undo_takes_it_back_as_a_wh
     assert "made of" not in shell("list")
     assert "it had already been undone" in shell("undo", run_id)
     assert "no run with the id run:unknown" in shell("undo", "run:unknown", status=exit_codes.USAGE)
-    assert f"Undone: stored. It is forgotten now: “{texts[-1]}”" in shell("undo", "--yes")
+    assert f"Undone: stored. Now forgotten: “{texts[-1]}”" in shell("undo", "--yes")
 
 
 def test_the_end_and_the_day_that_an_assistant_gave_are_told_as_they_are(shell: Shell) -> None:
@@ -560,7 +560,7 @@ def test_an_undo_at_a_terminal_asks_once_before_it_forgets(shell: Shell) -> None
     assert len(shell("list").splitlines()) == 1
     status, shown = shell.at_a_terminal("undo", says="y\n")
     assert (status, shown.count("[y/N]")) == (exit_codes.OK, 1), shown
-    assert "It is forgotten now" in " ".join(shown.split())
+    assert "Now forgotten" in " ".join(shown.split())
 
 
 def test_a_terminal_shows_the_beginning_of_a_long_memory_and_a_pipe_all_of_it(shell: Shell) -> None:
@@ -621,7 +621,7 @@ def test_a_due_date_may_be_a_word_and_so_may_the_day_of_an_event(shell: Shell) -
     assert "due" not in shell.json("show", memory_id)
     shell("add", "the gate jammed", "--on", "yesterday")
     assert f"\t{today - timedelta(days=1):%Y-%m-%d}\t" in shell("list")
-    assert "neither today nor a past day" in shell("add", "the gate jams", "--on", "tomorrow", status=exit_codes.USAGE)
+    assert "is not a past day: give today" in shell("add", "the gate jams", "--on", "tomorrow", status=exit_codes.USAGE)
 
 
 def test_days_and_times_are_those_of_the_zone_here(shell: Shell) -> None:

@@ -127,7 +127,7 @@ def test_times_without_an_offset_are_in_utc() -> None:
     late_today = f"{datetime.now(UTC):%Y-%m-%d}T23:59:59Z"
     assert (store(occurred_at=late_today).occurred_at or 0.0) > 1771545600.0, "an hour of today may lie ahead"
     for call in (store, update):
-        with pytest.raises(InvalidInput, match="is neither today nor a past day"):
+        with pytest.raises(InvalidInput, match="is not a past day: give today"):
             call(occurred_at="2126-02-20")
     assert recall(reference_time=" 2026-02-20T00:00:00Z ").reference_time == 1771545600.0
     assert recall(reference_time="2026-02-20T09:00:00+09:00").reference_time == 1771545600.0

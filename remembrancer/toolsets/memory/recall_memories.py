@@ -57,7 +57,7 @@ TO_SETTLE: Final = (
     "update_memory(possibly_superseded_by, supersedes=[id]) if it is replaced, restore_memory(id) if both hold"
 )
 NEAREST: Final = "Perhaps nothing answers the query; these are the nearest memories."
-STANDING_NOTE: Final = "Perhaps nothing answers the query. In case it is a task, rules follow (without “answers”)."
+STANDING_NOTE: Final = "Perhaps nothing answers the query. If it is a task, entries without “answers” are rules for it."
 LEAST_ROOM: Final = 10
 """A lower `limit` leaves no room for memories that apply to every task."""
 STANDING_TOKENS: Final = 800
