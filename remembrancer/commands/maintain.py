@@ -39,7 +39,7 @@ class Visit(msgspec.Struct, frozen=True):
 def maintain(project: str | None, user: bool, everywhere: bool, dry_run: bool) -> Report:
     """Archive memories that have not been used for a long time, delete memories archived long ago, summarise related
     memories and delete old session details and logs. This also happens automatically in the background. 'remembrancer
-    undo' reverses a run within 90 days, except for deletions. docs/memory-model.md explains the rules."""
+    undo' reverses a run within 90 days, except for deletions. For the rules, see docs/memory-model.md."""
     visits: list[Visit] = []
     status, notes = exit_codes.OK, []
     for place, part in parts_of(Where(project, user, everywhere)):

@@ -24,7 +24,7 @@ def list_models() -> Report:
 
 @command(
     argument("engine", type=click.Choice(CHOICES), metavar="ENGINE", help=f"One of {', '.join(CHOICES)}."),
-    argument("model", required=False, help="Its name or directory (default: the engine's default model)."),
+    argument("model", required=False, help="The model's name or directory (default: the engine's default model)."),
 )
 def use(engine: str, model: str | None) -> Report:
     """Embed all memories with another model, then switch to it. 'use multilingual' selects a model that also finds
