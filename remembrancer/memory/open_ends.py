@@ -88,16 +88,19 @@ _WHO: Final = (
 )
 _NOUN: Final = rf"(?:the|an?) \w+(?: \w+)?(?= \w+ (?:{_ARTICLES}|it|us|me|\d+)\b)"
 _SENDS: Final = rf"(?:{_WHO} (?:{_VERBS})e?s (?!(?:by|before) |\d)|{_NOUN} (?:{_VERBS})e?s )"
+_NO_VERB: Final = rf"(?!(?-i:[a-z]+(?:[^\Wsui]s|ed))(?= )|(?:{'|'.join(_LISTS['routines'])})\b)"
 _APPOINTMENT: Final = re.compile(
-    rf"(?P<person>(?P<present>{_SENDS}|(?:the|an?) (?:\w+ ){{1,3}}?(?:come|arrive)s?(?! out))"
+    rf"(?!(?-i:[A-Z]?[a-z]+[^\Wsui]s) )(?:{_NO_VERB}[\w.'’-]+,? ){{1,5}}?(?:(?:comes|arrives) )?(?:on )?"
+    rf"(?={WEEKDAY},? (?:at )?{_HOUR}(?![:\w]))"
+    rf"|(?P<person>(?P<present>{_SENDS}|(?:the|an?) (?:\w+ ){{1,3}}?(?:come|arrive)s?(?! out))"
     rf"|(?:{_WHO}|(?:the|an?) (?:\w+ ){{0,2}}\w+)(?: will| must| has to|['’]ll|(?: is| am| are|['’](?:s|m|re)) \w+ing)"
     r"|(?:please )?remind (?:me|us)(?! that\b)|let['’]s)\b"
     rf"|(?:[\w.'’-]+ ){{0,4}}?(?:{'|'.join(_LISTS['appointments'])})(?: v?\d[\w.]*| window)?[,:]? (?:with|at|in|for"
     rf"|about|of|by|to|between|on|is|will|takes|starts|this|next|today|tonight|{WEEKDAY}|(?:has been|was|set|\w+ed))\b",
     re.IGNORECASE,
 )
-"""The beginning of a text about something that may be planned: "Ana sends", "my brother will collect", "remind me",
-"the demo is". In the simple present, "on Friday" may be a habit, but "Friday" is not."""
+"""The beginning of a text about something that may be planned: "Vet on Monday at 9", "Ana sends", "my brother will
+collect", "the demo is". In the simple present, "on Friday" may be a habit, but "Friday" or "Friday at 9" is not."""
 _COMING: Final = re.compile(
     rf"\b(?:(?:this|coming) (?={WEEKDAY})|{_WEEKDAY_OF_DATE})(?=(?:{_ANY_DATE}|tomorrow|next {WEEKDAY})"
     rf"(?![\w'’]|,? \d{{4}}|(?: to| until| ?[–-]) ?(?:{_MONTH}|\d))"
@@ -174,9 +177,10 @@ _MUST: Final = re.compile(
 _ENDED: Final = re.compile(
     r"(?i:^(?!.*\b(?:moved|rescheduled|postponed|delayed|put (?:off|back)|brought forward|shifted|exten(?:sion|ded)"
     r"|instead|(?:day|week|month)s? (?:later|earlier)|(?:not|n[’']t)(?: \w+)? (?:on|before|until))\b))"
-    rf".*?(?:{_PAST}|\b(?i:{'|'.join(_LISTS['past'])}|not|never|no|\w+n['’]t|done|is off)\b)"
+    rf".*?(?:{_PAST}|\b(?i:{'|'.join(_LISTS['past'] | _LISTS['habits'])}|not|no|\w+n['’]t|done|is off"
+    r"|valid|expires|runs until)\b)"
 )
-"""Words that say how something ended, without a word for moving it to another day."""
+"""Words that say that something has ended, holds or recurs, without a word for moving it to another day."""
 _DAY: Final = re.compile(
     rf"\b{_WEEKDAY_OF_DATE}({_ANY_DATE}|tomorrow|next (?:week|month)|{WEEKDAY})(?![\w'’])", re.IGNORECASE
 )
