@@ -43,7 +43,7 @@ def export(file: str | None, project: Sequence[str], markdown: bool, force: bool
     os.umask(PRIVATE_UMASK)
     to_stdout = file == "-"
     if to_stdout and markdown:
-        raise click.UsageError("--markdown writes a directory, so it cannot go to standard output: name one")
+        raise click.UsageError("--markdown writes a directory, so it cannot go to standard output: name a directory")
     default = f"remembrancer-{stamp(time.time())}" + ("" if markdown else ".jsonl")
     target = None if to_stdout else target_of(file, default, force=force)
     projects = dict.fromkeys(place.project.id for named in project for place in Where(named).places)

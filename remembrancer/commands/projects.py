@@ -44,8 +44,8 @@ def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:
     source = _old_place(old, known_projects(paths), target)
     if not yes and not is_gone(source):
         raise InvalidInput(
-            f"{source.path} is still there: it would lose its memories. Use --yes if that is intended; memories that "
-            "both projects need can be moved to the user instead ('remembrancer edit ID --to user')"
+            f"{source.path} is still there: this project would lose its memories. Use --yes if that is intended; "
+            "memories that both projects need can be moved to the user instead ('remembrancer edit ID --to user')"
         )
     queued, _ = read_queue(paths.write_queue)
     if waiting := sum(write.lane in (source.id, source.id + NOTES) for write in queued):

@@ -258,8 +258,8 @@ def _listed(lanes: Sequence[Membership]) -> str:
 
 
 def _how_to_join(invitation: str, *, is_users: bool) -> str:
-    there, option = ("There", "") if is_users else ("In the project's directory there", "--here ")
-    return f"It is a secret, for one machine. {there}: remembrancer share join {option}{invitation}"
+    there, option = ("On that machine", "") if is_users else ("In the project's directory there", "--here ")
+    return f"This invitation is a secret, for one machine. {there}: remembrancer share join {option}{invitation}"
 
 
 def _invitation(named: str) -> str:

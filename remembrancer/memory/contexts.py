@@ -21,7 +21,7 @@ HEADINGS: Final = 50
 INDEX_SHARE, INDEX = 1 / 6, 150
 """The tokens reserved for the index, if not all memories fit."""
 LONGEST_SHARE, LEAST_LONGEST = 1 / 6, 64
-"""The maximum tokens for one memory, if not all fit."""
+"""The maximum tokens for one memory, if not all memories fit."""
 CUT: Final = "… (get_memory has the rest)"
 
 M = TypeVar("M", bound=ListedMemory)

@@ -51,7 +51,7 @@ def check_text(text: str, *, field: str, longest_bytes: int) -> None:
 
 
 def finder_of(patterns: Iterable[str]) -> Callable[[str], list[int]]:
-    """Finds the RE2 patterns that match a text without lone surrogates: a hundred take as long as one."""
+    """Finds the RE2 patterns that match a text without lone surrogates: a hundred patterns take as long as one."""
     import re2  # few processes need it
 
     matcher = re2.Set.SearchSet()
