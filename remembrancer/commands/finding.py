@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -631,7 +632,10 @@ def _graph(where: Where, entity: str, number: int) -> Report:
         answer["entities"] = proper[:number]
     if not answer["entities"]:
         near = ", ".join(answer.get("suggestions", ()))
-        return Report(answer, f"No entity matches: did you mean {near}?" if near else "No entity matches.", notes=notes)
+        search = (
+            f"No entity matches: try 'remembrancer search {shlex.quote(entity)}'." if entity else "No entities yet."
+        )
+        return Report(answer, f"No entity matches: did you mean {near}?" if near else search, notes=notes)
     rows = []
     for item in answer["entities"]:
         kind = "" if item["type"] == "custom" else item["type"]

@@ -142,8 +142,8 @@ class Where:
             except NotFound as error:
                 missing = error
         assert missing is not None
-        hint = "" if self.all_projects else " (in this project and your own memories; --all-projects looks everywhere)"
-        raise NotFound(f"{missing.message}{hint}")
+        elsewhere = "" if self.all_projects else ", or is in another project (--all-projects looks everywhere)"
+        raise NotFound(f"{missing.message}: perhaps it was erased{elsewhere}")
 
     @property
     def names_one(self) -> bool:

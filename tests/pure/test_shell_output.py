@@ -159,13 +159,14 @@ def test_a_hint_about_a_memory_stored_before_says_so(
 ALONE = {"name": "Ada", "type": "person", "relationships": [], "memory_count": 2}
 
 
-def test_a_name_that_the_graph_does_not_know_gets_the_nearest_one(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("near", "advice"), [(["Bod"], "did you mean Bod?"), ([], "try 'remembrancer search Bob'.")])
+def test_a_name_that_the_graph_does_not_know_gets_the_nearest_one_or_a_search(
+    near: list[str], advice: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answer = {"entities": [], "suggestions": ["Bod"]}
+    answer = {"entities": [], "suggestions": near}
     monkeypatch.setattr(Where, "first", lambda _: SimpleNamespace(call=lambda *_, **__: answer))
     assert main(["show", "--graph", "Bob"]) == exit_codes.OK
-    assert capsys.readouterr().out == "No entity matches: did you mean Bod?\n"
+    assert capsys.readouterr().out == f"No entity matches: {advice}\n"
 
 
 def test_an_overview_has_names_alone(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
