@@ -144,10 +144,11 @@ _AS_BY: Final = re.compile(
 _BY: Final = {"within": "by in ", "have": "must by"}
 _DUTY: Final = re.compile(
     rf" ?\b(?:(?:is|are|has|have|been|needs?|expected|supposed) )*(?:to(?! (?:{_ARTICLES})\b| (?-i:[A-Z\d]))"
-    rf"|(?:{'|'.join(_LISTS['duties'])})(?! (?:to|not)\b)|{'|'.join(_LISTS['requests'])})\b.*",
+    rf"|(?:would like|{'|'.join(_LISTS['duties'])})(?! not\b| to (?!(?:get|have|hear|know|read|receive|see)\b))"
+    rf"|{'|'.join(_LISTS['requests'])})\b.*",
     re.IGNORECASE,
 )
-"""The rest of a clause that announces a task: "must …", "promised …", "is to …", but not "to Lyon"."""
+"""The rest of a clause that announces a task: "must …", "wants to see …", "is to …", but not "to Lyon"."""
 _RULE: Final = re.compile(
     rf"^(?:{'|'.join(_LISTS['conditions'])}|(?:the|an?) (?:\S+ ){{1,4}}?will)\b|^(?-i:[A-Z])[a-z]+s must be .*{WEEKDAY}"
     rf"|\b(?:{'|'.join(_LISTS['habits'])}|days? before|that (?:is|all)|will die)\b"
