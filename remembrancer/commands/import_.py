@@ -196,8 +196,8 @@ def _operations(memories: Sequence[PlacedMemory], run_id: str) -> tuple[list[Ope
     name="import",
 )
 def import_(file: str | None, client: str | None, dry_run: bool, allow_secrets: bool) -> Report:
-    """Import the memories of an export, with their ids and history; 'remembrancer undo' with the printed id undoes it.
-    Existing memories are not changed. A file that has an invalid line or was cut off is refused. Exit status 1:
+    """Import an export's memories, with their ids and history; 'remembrancer undo' with the printed id undoes the
+    import. Existing memories are not changed. A file that has an invalid line or was cut off is refused. Exit status 1:
     memories were skipped, because they look like credentials or were erased for good."""
     if (file is None) is (client is None):
         raise click.UsageError("name a FILE, or an assistant with --from")

@@ -161,8 +161,8 @@ async def status() -> Report:
     argument("invitation", metavar="FILE", help="The invitation's file or text, or - for standard input."),
     flag(
         "--here",
-        help="Also share all memories of the project in this directory (not with an invitation to your own scope "
-        "'user', which your memories join from any directory).",
+        help="Also share all memories of the project in this directory (not needed with an invitation to "
+        "your own scope 'user', which works from any directory).",
     ),
     YES,
 )
