@@ -135,7 +135,8 @@ class Group(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         is_named = args and args[0] in ("-h", "--help", *self.commands)
         if self.default is not None and not ctx.resilient_parsing and not is_named:
-            args = [self.default, *args]
+            takes_text = any(isinstance(each, click.Argument) for each in self.commands[self.default].params)
+            args = [self.default, *args] if takes_text or not args or args[0].startswith("-") else args
         return super().parse_args(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

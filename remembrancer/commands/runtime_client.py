@@ -127,7 +127,7 @@ def _has_open(pid: int, path: Path) -> bool:
 
 def nothing_runs(home: Path) -> str:
     starts = "the next session or memory command starts it, and so does 'remembrancer up'"
-    return f"Nothing is running for the home {home}: {starts}."
+    return f"Nothing is running for the home {home}: {'it is a file, not a directory' if home.is_file() else starts}."
 
 
 def not_started(starter: Starter, places: Places) -> RemembrancerError:

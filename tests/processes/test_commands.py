@@ -87,6 +87,7 @@ def test_a_home_or_setting_to_correct_has_the_exit_status_of_the_help(home: Path
             (home, {"REMEMBRANCER_CONFIG": str(broken)}, exit_codes.CONFIGURATION, "broken.toml"),
         ):
             assert reason in done(*line, home=place, variables=variables, status=status)
+    assert "it is a file" in done("status", home=file, status=exit_codes.NOT_RUNNING)
     refused = done("config", "--set", "embedders=2", home=file, status=exit_codes.FILE_UNUSABLE)
     assert f"{file} cannot be used: " in refused
 
