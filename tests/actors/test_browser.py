@@ -47,6 +47,13 @@ async def test_two_that_open_the_browser_get_one_server(home: Path, monkeypatch:
             assert len({httpx.URL(url).port for url in urls}) == 1
 
 
+async def test_the_browser_opens_on_a_full_disk(home: Path) -> None:
+    rig = Rig(home, PATIENT)
+    async with rig.running() as gateway:
+        (rig.paths.run / "browser").symlink_to("/dev/full")
+        assert httpx.URL(await gateway.access.open_browser()).port
+
+
 async def test_an_open_page_hears_of_a_write_that_follows_its_first_event_at_once() -> None:
     writes = WriteNews()
     access = SimpleNamespace(holds=lambda _grant: True)

@@ -153,7 +153,8 @@ class GatewayActor(Actor):
             assert self._http is not None
             if self._http.url is None:
                 raise MemoryUnavailable(self._http.error or "HTTP is off")
-            self._browsed.write_text(self._http.browser_url)
+            with suppress(OSError):  # such as a full disk, which the browser's page Health shows
+                self._browsed.write_text(self._http.browser_url)
         return self._http.browser_url
 
     async def _ask_status(self) -> RuntimeStatus:
