@@ -234,6 +234,19 @@ def test_queries_are_counted_and_each_memory_once(tmp_path: Path, monkeypatch: p
     assert [access.session(caller(each)).queries for each in ("one", "three", "two")] == [2, 1, 0]
 
 
+def test_a_client_hears_once_that_memories_are_data_and_names_of_single_requests_are_not_kept_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store: Any = SimpleNamespace(health=SimpleNamespace(usable=False))
+    nothing: Any = None
+    access = StoreAccess(store, nothing, Settings(), RuntimePaths(tmp_path), nothing, nothing, nothing)
+    monkeypatch.setattr(store_access, "MOST_SESSIONS", 10)
+    assert [access.is_first_data_for(caller()) for _ in range(3)] == [True, False, False]
+    requests = [Caller(f"http {number}", SESSION, PROJECT, 0.0) for number in range(100)]
+    assert all(access.is_first_data_for(each) for each in requests)
+    assert access.is_first_data_for(requests[0]), "its name was kept although it never comes again"
+
+
 def test_memories_that_a_hook_gave_are_used_unless_they_are_all_that_there_are(tmp_path: Path) -> None:
     sent: list[NoteAccess] = []
     store: Any = SimpleNamespace(health=SimpleNamespace(usable=True), send=sent.append)

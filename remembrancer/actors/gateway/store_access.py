@@ -301,6 +301,8 @@ class StoreAccess(MemoryService):
 
     def is_first_data_for(self, caller: Caller) -> bool:
         is_first = caller.bridge not in self._told_of_data
+        if len(self._told_of_data) >= MOST_SESSIONS:  # over HTTP, each request without a session has a name of its own
+            self._told_of_data.clear()
         self._told_of_data.add(caller.bridge)
         return is_first
 
