@@ -314,7 +314,7 @@ def _gather(where: Where, tool: str, arguments: Answer) -> tuple[list[Answer], d
 
 
 def _await_model(conversation: GatewayConnection) -> None:
-    """Wait briefly for a model and for vectors before the query, since each answer counts as a use."""
+    """While a model is loaded, wait briefly for it and for vectors before the query: each answer counts as a use."""
     if conversation.call("get_memory_status").get("embedding", {}).get("workers"):
         return
     conversation.call("list_memories", limit=1)  # unlike a look at the state, this wakes idle workers
@@ -322,7 +322,8 @@ def _await_model(conversation: GatewayConnection) -> None:
     while time.monotonic() < give_up_at:
         pause(LOOK_S)  # there is no event for a loaded model
         embedding = conversation.call("get_memory_status").get("embedding", {})
-        if embedding.get("error") or (embedding.get("workers") and not embedding.get("pending")):
+        has_begun = embedding.get("workers") and embedding.get("pending")
+        if embedding.get("error") or not (embedding.get("is_starting") or has_begun):
             return
 
 

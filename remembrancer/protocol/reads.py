@@ -252,14 +252,16 @@ class Counts(msgspec.Struct, frozen=True):
 
 
 class EmbeddingSummary(msgspec.Struct, frozen=True):
-    """The engine that makes the vectors, and its progress. `error` says why there is no engine. `dead_letters` counts
-    the memories that could not be embedded; `dead_letter_error` is the reason for the last one."""
+    """The engine that makes the vectors, and its progress. `is_starting`: the first worker is still loading it. `error`
+    says why there is no engine. `dead_letters` counts the memories that could not be embedded; `dead_letter_error` is
+    the reason for the last one."""
 
     engine: str
     model: str
     dimensions: int
     pending: int
     workers: int
+    is_starting: bool = False
     error: str | None = None
     dead_letters: int = 0
     dead_letter_error: str | None = None

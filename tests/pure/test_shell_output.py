@@ -106,8 +106,9 @@ STARTING = {"code": "embedding_starting", "message": "Words were searched; meani
 class ColdMemory:
     """Has no worker with a model so many times that it is looked at; until then it answers by words alone."""
 
-    def __init__(self, times: int) -> None:
+    def __init__(self, times: int, *, expects_worker: bool = True) -> None:
         self.times = times
+        self.expects_worker = expects_worker
         self.looks = 0
         self.questions = 0
 
@@ -115,7 +116,8 @@ class ColdMemory:
         is_cold = self.looks <= self.times
         if tool == "get_memory_status":
             self.looks += 1
-            return {"embedding": {"workers": int(self.looks > self.times)}}
+            has_model = self.looks > self.times
+            return {"embedding": {"workers": int(has_model), "is_starting": self.expects_worker and not has_model}}
         if tool == "memory_status":
             return {"totalFiles": 0, "staleFiles": 0}
         self.questions += tool == "recall_memories"
@@ -143,6 +145,16 @@ def test_a_cold_search_says_that_it_was_by_words_alone_if_the_model_does_not_com
     assert (STARTING["message"] in said.err) == says
     assert memory.looks > 2
     assert memory.questions == 1, "each answer is a use of what it shows"
+
+
+def test_a_search_waits_for_no_model_where_no_embedder_is_to_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = ColdMemory(10**9, expects_worker=False)
+    monkeypatch.setattr(Where, "conversations", lambda _: iter([(Place("/app"), memory)]))
+    pauses: list[float] = []
+    monkeypatch.setattr(finding, "pause", pauses.append)
+    monkeypatch.setattr(finding, "time", SimpleNamespace(time=lambda: 1e9, monotonic=lambda: sum(pauses)))
+    assert main(["search", "when", "do", "we", "deploy"]) == exit_codes.OK
+    assert sum(pauses) < finding.MEANING_S / 2
 
 
 def test_a_hint_about_a_memory_stored_before_says_so(

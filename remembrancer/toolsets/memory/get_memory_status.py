@@ -94,5 +94,5 @@ def _figures(store: StoreDescription) -> Answer:
         },
         "embedding": {"engine": embedding.engine, "pending": embedding.pending, "workers": embedding.workers},
     }
-    figures["embedding"] |= non_empty(error=embedding.error)
+    figures["embedding"] |= non_empty(is_starting=embedding.is_starting, error=embedding.error)
     return figures

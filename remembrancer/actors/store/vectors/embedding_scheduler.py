@@ -154,6 +154,7 @@ class EmbeddingScheduler:
             dimensions=identity.dimensions if identity else KNOWN_DIMENSIONS.get(choice.model, 0),
             pending=self._pending(answering),
             workers=len(self._leases.workers_of(answering.key)),
+            is_starting=self.is_starting,
             error=self.error or self._vectors.error,
             dead_letters=len(dead),
             dead_letter_error=dead[-1] if dead else None,
