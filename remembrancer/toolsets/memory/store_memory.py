@@ -47,7 +47,8 @@ _KIND_WORDS: Final[dict[Kind, str]] = {
     "procedure": r"^(to|how to) \w+.*[,:]|\b(steps?:|first .* then|run `)",
     "convention": r"((^|[.:;,*-]\s*)((in|on|for|at|with) [a-z]+ )?(always|never)"
     r"|\b(we|you|please|should|do) (always|never)|\bare (always|never) \w+(ed|tten)"
-    r"|\b(must(n't)?|by convention|are named|naming))\b|^convention:",
+    r"|(^|[^e]\W|[^h]e\W|[^s\W]he\W)must(n['’]t)?|\bare named (?-i:[^A-Z]|[A-Z][^a-z])\S*"
+    r"|\bby convention|\bnaming)\b|^convention:",
 }
 """The first pattern that matches decides."""
 _kinds_in: Final = finder_of(f"(?i){words}" for words in _KIND_WORDS.values())
