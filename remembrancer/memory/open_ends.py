@@ -57,6 +57,9 @@ _ONE: Final = re.compile(rf"\w (?:[A-Z]|(?:{_ARTICLES})\b)")
 """The object of a task to be done once: "Renew the domain", but not "Review pull requests"."""
 _HOUR: Final = r"(?:\d{1,2}(?:[:.]\d\d)? ?(?:[ap]\.?m\b\.?)?|noon|midnight)"
 WEEKDAY: Final = rf"(?:{'|'.join(WEEKDAYS)})"
+_CLOCK: Final = re.compile(
+    rf"\b(?:at|{WEEKDAY},?)(?: at)? (?P<hour>\d\d?)(?:[:.](?P<minute>\d\d))?(?: ?(?P<half>[ap])\.?m\b)?(?!\w)", re.I
+)
 _WEEKDAY_OF_DATE: Final = rf"(?:{WEEKDAY},? (?:the )?(?=\w* ?\d))?"
 _MONTH: Final = rf"(?:{'|'.join(f'{name[:3]}(?:{name[3:]}|t?[.]?)' for name in MONTHS)})(?![a-z])"
 _OF_MONTH: Final = r"(?:0?[1-9]|[12]\d|3[01])(?:st|nd|rd|th)?"
@@ -232,16 +235,27 @@ def open_ends_in(text: str) -> tuple[str, ...]:
 def due_in(text: str, at: float, zone: tzinfo | None = None) -> float | None:
     """The day, in seconds since the epoch, named by "due 2026-12-20", "before Friday", "by the end of the month", "bis
     zum 20. Dezember", a final "tomorrow" or an appointment. `at` is the time of the text, in the local time zone unless
-    another is given: a weekday is the next one after it, and a day without a year at most about three months before
-    it."""
-    text = with_iso_dates(text.strip(), at)
+    another is given: a weekday is the next one after it (or that day, unless the text names an hour that has passed in
+    the local time zone), and a day without a year at most about three months before it."""
+    deadlines = text = with_iso_dates(text.strip(), at)
     if not _DUE.search(text) and (before := _coming_day(text) or _LAST.search(text)):
-        text = f"by {text[before.end() :]}"
-    for named in _DUE.finditer(_with_by(text, at)):
-        now = datetime.fromtimestamp(at, zone).replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
+        deadlines = f"by {text[before.end() :]}"
+    for named in _DUE.finditer(_with_by(deadlines, at)):
+        now = datetime.fromtimestamp(at, zone).replace(tzinfo=None)
         with suppress(ValueError):  # no such day
-            return _day_of(named, now).replace(tzinfo=UTC).timestamp()
+            day = _day_of(named, now.replace(hour=0, minute=0, second=0, microsecond=0))
+            is_over = zone is None and named["day"].lower() in WEEKDAYS and day < now and _has_passed(text, now)
+            return (day + 7 * DAY * is_over).replace(tzinfo=UTC).timestamp()
     return None
+
+
+def _has_passed(text: str, now: datetime) -> bool:
+    """True if the hour named in a text is over. "At 7" may be in the evening."""
+    if (clock := _CLOCK.search(text)) is None:
+        return False
+    hour, half = clock["hour"], clock["half"]
+    is_late = half.lower() == "p" if half else hour[0] != "0" and not 8 <= int(hour) <= 11
+    return (int(hour) % 12 + 12 * is_late, int(clock["minute"] or 0)) < (now.hour, now.minute)
 
 
 def due_of_open_end(text: str, at: float, zone: tzinfo | None = None) -> float | None:
