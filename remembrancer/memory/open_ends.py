@@ -64,6 +64,8 @@ _WEEKDAY_OF_DATE: Final = rf"(?:{WEEKDAY},? (?:the )?(?=\w* ?\d))?"
 _MONTH: Final = rf"(?:{'|'.join(f'{name[:3]}(?:{name[3:]}|t?[.]?)' for name in MONTHS)})(?![a-z])"
 _OF_MONTH: Final = r"(?:0?[1-9]|[12]\d|3[01])(?:st|nd|rd|th)?"
 CALENDAR_DAY: Final = rf"(?:{_OF_MONTH} (?:of )?{_MONTH}|{_MONTH} {_OF_MONTH})"
+_WHEN: Final = r"(?:at|to|that|from|in|with|for|about|via|on|because|so|of this month|morning|afternoon|evening)\b"
+_NTH: Final = rf"{_OF_MONTH}(?<=[a-z])(?![\w-]| (?!{_WHEN})\w)"
 _LATER: Final = rf"in (?P<count>\d{{1,2}}|{'|'.join(COUNTS)}) (?P<unit>day|week|fortnight|month)s?"
 _LAST: Final = re.compile(
     rf" (?=(?:today|tonight|next (?:week|month))(?: morning| afternoon| evening)?(?: at {_HOUR})?[ .!]*$)", re.I
@@ -74,7 +76,7 @@ _DUE: Final = re.compile(
     rf"(?:(?!{CALENDAR_DAY}){_HOUR}(?:,? on)? |(?:the )?(?:end|close) of (?:the )?(?:day|business)(?: on)? )?"
     rf"(?:the )?(?P<end>end of (?:the )?)?(?:this |coming |(?P<next>next )(?!week|month))*{_WEEKDAY_OF_DATE}"
     rf"(?P<day>(?P<iso>\d{{4}}-\d\d-\d\d)|(?P<near>today|tonight|tomorrow|next week|next month|christmas)|{_LATER}"
-    rf"|(?P<date>{CALENDAR_DAY})(?P<year>,? \d{{4}})?"
+    rf"|(?P<date>{CALENDAR_DAY})(?P<year>,? \d{{4}})?|(?P<nth>{_NTH})"
     rf"|{WEEKDAY}|(?(end)(?P<period>week|month|year|{'|'.join(MONTHS)})|(?!)))\b",
     re.IGNORECASE,
 )
@@ -107,8 +109,8 @@ collect", "the demo is". In the simple present, "on Friday" may be a habit, but 
 _COMING: Final = re.compile(
     rf"\b(?:(?:this|coming) (?={WEEKDAY})|{_WEEKDAY_OF_DATE})(?=(?:{_ANY_DATE}|tomorrow|next {WEEKDAY})"
     rf"(?![\w'’]|,? \d{{4}}|(?: to| until| ?[–-]) ?(?:{_MONTH}|\d))"
-    rf"|(?P<usual>to(?:day|night)|next (?:week|month)|(?!in the ){_LATER}|{WEEKDAY})"
-    r"(?:,? (?:at|to|that|from|in|with|for|about|via|on|because|morning|afternoon|evening|\(|\d)|[.!]?$))",
+    rf"|(?P<usual>to(?:day|night)|next (?:week|month)|(?!in the ){_LATER}|(?<=[ny] the ){_NTH}|{WEEKDAY})"
+    rf"(?:,? (?:{_WHEN}|\(|\d)|[.!]?$))",
     re.IGNORECASE,
 )
 """The words before a day such as "tomorrow". A `usual` day (such as a weekday) counts only before certain words."""
@@ -154,6 +156,7 @@ _DUTY: Final = re.compile(
 """The rest of a clause that announces a task: "must …", "wants to see …", "is to …", but not "to Lyon"."""
 _RULE: Final = re.compile(
     rf"^(?:{'|'.join(_LISTS['conditions'])}|(?:the|an?) (?:\S+ ){{1,4}}?will)\b|^(?-i:[A-Z])[a-z]+s must be .*{WEEKDAY}"
+    rf"|^(?-i:[A-Z])[a-z]+ (?:is|are|must be) \w+ {_NTH}"
     rf"|\b(?:{'|'.join(_LISTS['habits'])}|days? before|that (?:is|all)|will die)\b"
     r"|\b(?:not|nicht|cannot|\w+n['’]t|(?:there|be|is|are) no)\b(?! (?:forget|vergessen))",
     re.IGNORECASE,
@@ -281,6 +284,7 @@ def moved_to(text: str, at: float, due: float | None) -> float | None:
 def _day_of(named: re.Match[str], now: datetime) -> datetime:
     """Raises `ValueError` if there is no such day."""
     from dateutil.parser import parse  # few texts name a day
+    from dateutil.rrule import MONTHLY, rrule
 
     if named["near"]:
         return now + _NEAR[named["near"].lower()]
@@ -290,6 +294,8 @@ def _day_of(named: re.Match[str], now: datetime) -> datetime:
     if period := (named["period"] or "").lower():
         day = now + _END[period]
         return day if day >= now else day + relativedelta(years=1)
+    if named["nth"]:
+        return rrule(MONTHLY, now, bymonthday=int(named["nth"][:-2]))[0]
     day = parse(named["day"], default=now)
     if named["date"] and not named["year"]:
         years = (day + relativedelta(years=each) for each in (-1, 0, 1))
@@ -369,7 +375,9 @@ def _coming_day(text: str) -> re.Match[str] | None:
         plain = f"{_PLANNED.sub('', before)}{_PLANNED.sub('', after)}"
         is_fact = _RULE.search(plain) or _STATE.search(plain) or re.search(_PAST, plain)
         is_state = re.search(_STATES, plain) and not _TASK.match(text)
-        is_habit = day["usual"] and (not appointment or (appointment["present"] and before.endswith("on ")))
+        is_habit = day["usual"] and (
+            not appointment or (appointment["present"] and before.endswith(("on ", "on the ")))
+        )
         if not (is_fact or is_state or is_habit or _LIMIT.search(before)):
             return day
     return None
