@@ -85,13 +85,15 @@ _NEW_STATE: Final = re.compile(
 """The new state: "moved labdb01 to PostgreSQL 16"."""
 _TAKING_BACK: Final = re.compile(r"\W*(?:correction|actually|scratch that|sorry|no,)", re.IGNORECASE)
 """Opening words that retract an earlier statement."""
+_LISTS: Final = word_lists("replacement")
 _HAPPENED: Final = re.compile(
     r"\b(?:was|were) (?!(?:\w+ly )?(?:\w+ed|made|put|set|chosen|cut|given|taken|written|built|held|kept|sent)\b"
     r"|\w+ (?:(?!due )\w+ )?to\b)"
-    r"|(?<!was )(?<!were )\b\w+ed again\b",
+    r"|(?<!was )(?<!were )\b\w+ed again\b"
+    rf"|\b(?:{'|'.join(_LISTS['happened'])}|went(?! (?:back|down|from|over|to|up|with)\b))\b",
     re.IGNORECASE,
 )
-"""An event that is over: "was down for an hour", "crashed again", but not "was brought forward to Thursday"."""
+"""An event that is over: "was down for an hour", "lost 1:3", but not "was brought forward to Thursday"."""
 _FOR_A_TIME: Final = re.compile(r"\bagain\b|\bfor .{1,20}\b(?:minute|hour|day|week)s?\b", re.IGNORECASE)
 _FIGURE: Final = re.compile(
     r"\b(?:cost|counted|delivered|earned|got|had|lasted|made|packed|received|returned|shipped|sold|spent|took|was|were)"
@@ -104,7 +106,6 @@ _COUNTED_ON: Final = re.compile(
     _FIGURE.pattern + r"(?:[^.,;]|[.,]\d){0,100} on (?:\w+day,? )?(?:the )?$", re.IGNORECASE
 )
 _HOLDS: Final = re.compile(r"\b(?:is|are|has|have|now|since)\b", re.IGNORECASE)
-_LISTS: Final = word_lists("replacement")
 _ASKING: Final = frozenset(map(stem, _LISTS["asking"]))
 _IGNORED: Final = ARTICLES | FILLERS | FUNCTION_WORDS | PREPOSITIONS
 _THIN: Final = ARTICLES | _LISTS["thin"]

@@ -178,6 +178,7 @@ def can_replace(later: MemoryRecord, earlier: MemoryRecord, derived: Container[i
     rules = (earlier, lambda content: is_fix or tells_what_happened(content)), (later, tells_what_passed)
     dated = (each for each in rules if each[0].type == "episodic" or each[0].occurred_at is not None)
     is_past = any(applies(memory.content) for memory, applies in dated)
+    is_past |= tells_what_happened(earlier.content) and tells_what_happened(later.content)
     (days, is_counted), (later_days, is_later_counted) = (
         days_of_figures("" if each.kind in RULES_OF_WORK else each.content, each.happened_at)
         for each in (earlier, later)
