@@ -34,8 +34,6 @@ from remembrancer.protocol.runs import IMPORTS
 from remembrancer.protocol.session_life import SHELL_SESSION
 
 RUN: Final = "run:"
-ERASED: Final = "no memory with the id"
-"""Text that appears in the error for an erased memory's full id, but not in the error for an unknown short id."""
 QUOTED: Final = 80
 """The maximum number of characters quoted from a memory in the message about its change."""
 QUOTED_OLD: Final = 300
@@ -286,25 +284,23 @@ def edit(
 def _settle(where: Where, memory: str, other: str, is_replaced: bool, reason: str | None) -> Report:
     from remembrancer.commands.runtime_client import ask_store
     from remembrancer.protocol.browsing import MOST_PAIRS, FindUndecided, Pair
-    from remembrancer.protocol.reads import ListedMemory
 
     memory = where.whole_id(memory)
     option, relation = ("--replaced", "supersedes") if is_replaced else ("--both", "related_to")
     for place, conversation in where.conversations():
-        found: list[tuple[ListedMemory, Pair]] = []
+        pairs: list[Pair] = []
         for hidden in (False, True):
             review = ask_store(FindUndecided(place.project, SHELL_SESSION, MOST_PAIRS, with_hidden=hidden))
-            ends = [(pair.older, pair.newer, pair) for pair in review.pairs]
+            ends = [(pair.older.id, pair.newer.id, pair) for pair in review.pairs]
             ends += [] if is_replaced else [(newer, older, pair) for older, newer, pair in ends]
-            of_memory = [(end, pair) for named, end, pair in ends if has_part(named.id, memory)]
-            found = found or [(end, pair) for end, pair in of_memory if has_part(end.id, other)]
-        if len(found) > 1:
-            choices = (f"'{option} {short(end.id)}' (“{excerpt(end.content, QUOTED)}”)" for end, _ in found)
+            pairs = pairs or [pair for one, two, pair in ends if has_part(one, memory) and has_part(two, other)]
+        if len(pairs) > 1:
+            others = (pair.newer if has_part(pair.older.id, memory) else pair.older for pair in pairs)
+            choices = (f"'{option} {short(each.id)}' (“{excerpt(each.content, QUOTED)}”)" for each in others)
             raise InvalidInput(
-                f"{short(memory)} is in {len(found)} pairs; name the other memory of one: {' or '.join(choices)}"
+                f"{short(memory)} is in {len(pairs)} pairs; name the other memory: {' or '.join(choices)}"
             )
-        for _, pair in found:
-            older, newer = pair.older, pair.newer
+        for older, newer in ((pair.older, pair.newer) for pair in pairs):
             links = [{"relation": relation, "target": older.id}]
             answer = conversation.call("update_memory", memory_id=newer.id, add_links=links, reason=reason)
             text_of_older, text = (f"“{excerpt(each.content, QUOTED)}”" for each in (older, newer))
@@ -408,7 +404,7 @@ def _before(where: Where, memories: Sequence[str]) -> dict[str, Mapping[str, Any
         try:
             found[memory] = where.ask("get_memory", memory_id=memory, detail=True)
         except NotFound as error:
-            if ERASED not in error.message:
+            if "no memory with the id" not in error.message:  # the full id may be of an erased memory
                 raise NotFound(f"{error.message}; nothing was changed") from error
     return found
 
@@ -520,7 +516,7 @@ def _undone(where: Where, answer: Answer) -> str:
 def undo_run(where: Where, run_id: str) -> Report:
     """A run is undone in its project and for the user, an import in all projects unless one is selected."""
     is_import = run_id.startswith(IMPORTS)
-    if is_import and not where.names_one:
+    if is_import and where.project is None and not where.user:
         where = replace(where, all_projects=True)
     places: list[Answer] = []
     lines: list[str] = []
@@ -567,7 +563,7 @@ def _last_changes(where: Where, yes: bool) -> dict[str, int]:
     if "run_id" in last:
         total = sum(run["memories"] for run in runs if run["run_id"] == last["run_id"])
         where.close()
-        what, more = "import", "" if where.names_one else " here, and its effects in other projects"
+        what, more = "import", "" if where.project or where.user else " here, and its effects in other projects"
         if last["did"] != "imported":
             what, more = last["did"], ", summarised or promoted"
         confirm(f"Undo the {what} of {minute(last['at'])} ({count(total, 'memory')}{more})?", yes=yes)

@@ -730,10 +730,8 @@ def _pairs_waiting(where: Where) -> Iterator[str]:
     from remembrancer.protocol.browsing import MOST_PAIRS, FindUndecided
 
     with suppress(RemembrancerError):
-        reviews = [
-            ask_store(FindUndecided(place.project, SHELL_SESSION, MOST_PAIRS, alike=False)) for place in where.places
-        ]
-        if pairs := {(pair.older.id, pair.newer.id) for review in reviews for pair in review.pairs}:
+        requests = (FindUndecided(each.project, SHELL_SESSION, MOST_PAIRS, alike=False) for each in where.places)
+        if pairs := {(pair.older.id, pair.newer.id) for each in requests for pair in ask_store(each).pairs}:
             them = f"{count(len(pairs), 'pair')} {'waits' if len(pairs) == 1 else 'wait'}"
             yield f"{them} for a decision: 'remembrancer list --review' asks whether the newer one replaces the older"
 

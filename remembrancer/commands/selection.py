@@ -146,10 +146,6 @@ class Where:
         raise NotFound(f"{missing.message}: perhaps it was erased{elsewhere}")
 
     @property
-    def names_one(self) -> bool:
-        return self.project is not None or self.user
-
-    @property
     def repeated(self) -> str:
         named = "" if self.project is None else f" --project {shlex.quote(self.project)}"
         return " --all-projects" if self.all_projects else named
