@@ -24,9 +24,7 @@ _HEADING: Final = re.compile(
 )
 _OFTEN_ONE: Final = frozenset({"open", "offen", "noch offen"})
 """Headings that often begin a single open end: "Open (2026-11-17): 180 connections of 200; no remedy yet"."""
-_NOTHING: Final = re.compile(
-    r"(?:nothing|none|n/?a|nichts|rien|nada)(?: (?:else|more|left|mehr))?\s*[.!]?\s*", re.IGNORECASE
-)
+_NOTHING: Final = re.compile(r"(?:nothing|none|n/?a|nichts|rien|nada)(?: (?:else|more|left|mehr))?\s*[.!]?\s*", re.I)
 _ITEM: Final = re.compile(r"(?:^|\n)[ \t]*(?:[-*•–]|\(?\d{1,2}[.)])[ \t]+(?:\[ \][ \t]+)?")
 _NUMBER: Final = re.compile(r"(?:^|\s)\(\d{1,2}\)\s")
 _LISTS: Final = word_lists("open_ends")
@@ -178,19 +176,14 @@ _VERB: Final = re.compile(
     re.IGNORECASE,
 )
 """Any other verb: "The trial ends", "Prices rise", "Bo answered"."""
-_MUST: Final = re.compile(
-    r"(?:the|our|my|this|everything)\b.*\b(?:must|should|has to|needs to)\b.* by in ", re.IGNORECASE
-)
+_MUST: Final = re.compile(r"(?:the|our|my|this|everything)\b.*\b(?:must|should|has to|needs to)\b.* by in ", re.I)
 _ENDED: Final = re.compile(
     r"(?i:^(?!.*\b(?:moved|rescheduled|postponed|delayed|put (?:off|back)|brought forward|shifted|exten(?:sion|ded)"
-    r"|instead|(?:day|week|month)s? (?:later|earlier)|(?:not|n[’']t)(?: \w+)? (?:on|before|until))\b))"
-    rf".*?(?:{_PAST}|\b(?i:{'|'.join(_LISTS['past'] | _LISTS['habits'])}|not|no|\w+n['’]t|done|is off"
-    r"|valid|expires|runs until)\b)"
+    r"|instead|(?:day|week|month)s? (?:later|earlier)|(?:not|n[’']t)(?: \w+)? (?:on|before|until))\b)).*?(?:is off\b|"
+    rf"{_PAST}|\b(?i:{'|'.join(_LISTS['past'] | _LISTS['habits'])}|not?|\w+n['’]t|done|valid|expires|runs until)\b)"
 )
 """Words that say that something has ended, holds or recurs, without a word for moving it to another day."""
-_DAY: Final = re.compile(
-    rf"\b{_WEEKDAY_OF_DATE}({_ANY_DATE}|tomorrow|next (?:week|month)|{WEEKDAY})(?![\w'’])", re.IGNORECASE
-)
+_DAY: Final = re.compile(rf"\b{_WEEKDAY_OF_DATE}({_ANY_DATE}|tomorrow|next (?:week|month)|{WEEKDAY})(?![\w'’])", re.I)
 _ASKS: Final = re.compile(r"(?!(?:can|could|will|would) (?:you|we)\b|kann|können).*\?$", re.IGNORECASE)
 _PERIOD: Final = re.compile(r"\b(?P<which>this|next) (?P<unit>week|month|year)\b", re.IGNORECASE)
 _IN_MONTH: Final = re.compile(rf"\b(?:in|by|until|of|this) (?P<month>{'|'.join(MONTHS)})\b(?! \d)", re.IGNORECASE)
@@ -271,8 +264,7 @@ def due_of_open_end(text: str, at: float, zone: tzinfo | None = None) -> float |
 
 
 def moved_to(text: str, at: float, due: float | None) -> float | None:
-    """The coming day, other than `due`, to which a text written at `at` moves an open end that it replaces, unless it
-    says how that ended."""
+    """The coming day, not `due`, to which a text written at `at` moves an open end, unless it says how that ended."""
     for part in (each.partition(" because ")[0] for each in split_sentences(with_iso_dates(text, at))):
         if not _ENDED.match(part) or is_appointment(part, at, UTC) or is_task_with_date(part, at, UTC):
             named = (due_in(words, at, UTC) for words in (part, *map("by {}".format, _DAY.findall(part))))

@@ -277,16 +277,13 @@ def _waiting(records: Reader, session_id: str, *, alike: bool) -> list[Pair]:
     )
     found = records.load(list({number for row in rows for number in row[:2]}), Filters(session_id))
     return [
-        Pair(older, newer, relation, strength, relation == "contradicts" and _may_be_done(older, newer))
+        Pair(older, newer, relation, strength, may_be_done)
         for *pair, relation, strength in rows
         if found.keys() >= {*pair}
         for older, newer in [sorted((found[each] for each in pair), key=lambda each: each.age_key)]
+        for is_other in [relation == "contradicts" and older.is_open and newer.kind != OPEN_END]
+        for may_be_done in [is_other and moved_to(newer.content, newer.created_at, older.due) is None]
     ]
-
-
-def _may_be_done(older: ListedMemory, newer: ListedMemory) -> bool:
-    is_other = older.is_open and newer.kind != OPEN_END
-    return is_other and moved_to(newer.content, newer.created_at, older.due) is None
 
 
 def _without_series(waiting: Sequence[Pair]) -> list[Pair]:
