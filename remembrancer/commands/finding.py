@@ -289,7 +289,7 @@ def _read_notes(where: Where) -> dict[str, str]:
 def _gather(where: Where, tool: str, arguments: Answer) -> tuple[list[Answer], dict[str, str], int]:
     from remembrancer.commands.projects import notice_of_move
 
-    memories: dict[str, Answer] = {}
+    memories: dict[tuple[str, str], Answer] = {}
     warnings: dict[str, str] = {}
     total = 0
     for place, conversation in where.conversations():
@@ -307,7 +307,8 @@ def _gather(where: Where, tool: str, arguments: Answer) -> tuple[list[Answer], d
         for memory in answer["memories"]:
             own = {"project": place.name, "project_name": place.label}
             own = own if place.name and memory.get("scope") != "user" else {}
-            memories.setdefault(memory.get("id") or _place(memory), {"scope": memory.get("source")} | memory | own)
+            key = _place(memory), memory.get("content", "")  # short ids of two projects may be the same
+            memories.setdefault(key, {"scope": memory.get("source")} | memory | own)
     if not (where.user or where.all_projects):
         warnings |= dict.fromkeys(filter(None, (notice_of_move(Path(where.places[0].directory)),)), "project_moved")
     return list(memories.values()), warnings, total

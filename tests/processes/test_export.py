@@ -203,15 +203,17 @@ def test_an_undo_without_an_id_takes_an_import_as_one_run_and_no_change_from_its
 def test_part_of_the_ids_of_memories_in_two_projects_is_refused_with_their_names(home: Path) -> None:
     lines: list[Line] = [ProjectLine(each.id, each.path) for each in (PROJECT, OTHER_PROJECT)]
     ids = {"1": PROJECT.id, "2": OTHER_PROJECT.id}
-    lines += [MemoryLine(memory(id=f"{memory().id[:-5]}{digit}WXYZ"), ids[digit]) for digit in ids]
+    made = (memory(id=f"{memory().id[:-5]}{digit}WXYZ", content=f"text {digit}") for digit in ids)
+    lines += map(MemoryLine, made, ids.values())
     lines.append(EndLine(2, 2, 0))
     (home / "lines").write_bytes(encode_header(1e9) + b"".join(map(encode_line, lines)))
     done("backup", "import", str(home / "lines"), home=home)
+    assert done("list", "--all-projects", home=home).count("WXYZ\t") == 2
     refused = command("forget", "WXYZ", "--all-projects", home=home)
-    assert (refused.returncode, "1WXYZ (text, in one); 2WXYZ (text, in two)" in refused.stderr) == (2, True), (
+    assert (refused.returncode, "1WXYZ (text 1, in one); 2WXYZ (text 2, in two)" in refused.stderr) == (2, True), (
         refused.stderr
     )
-    assert "Forgotten: “text”" in done("forget", "2WXYZ", "--all-projects", home=home)
+    assert "Forgotten: “text 2”" in done("forget", "2WXYZ", "--all-projects", home=home)
 
 
 def test_a_dry_run_shows_what_would_be_imported(home: Path, tmp_path: Path) -> None:
