@@ -2,12 +2,14 @@
 
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.gateway.markdown_index import MAX_FILE_BYTES, place_of, read_file
+from remembrancer.actors.gateway.markdown_index import MAX_FILE_BYTES, MarkdownIndex, place_of, read_file
 from remembrancer.code.words import terms_in
 from remembrancer.config.project import project_of
 from remembrancer.memory.markdown_index import (
@@ -21,9 +23,11 @@ from remembrancer.memory.markdown_index import (
 )
 from remembrancer.memory.notes import MAX_REPLACED, Edited, clean_note_path, daily_note, directories_of, edited
 from remembrancer.protocol.errors import InvalidInput, NotFound
+from remembrancer.protocol.reads import ContextGathered, GatherContext
 from remembrancer.toolsets.files.note_tools import SNIPPET, snippet_of
-from remembrancer.toolsets.service import Caller
+from remembrancer.toolsets.service import Asked, Caller
 from tests.cases import cases
+from tests.pure.memories import recalled
 
 ROOT = "/home/me/app"
 PLACES = ("MEMORY.md", "memory.md", "memory/")
@@ -226,3 +230,15 @@ def test_a_file_is_kept_only_if_it_is_plain_text_and_outside_of_all_trees_only_i
     (tree / "link.md").symlink_to(outside)
     outside.write_text(block)
     assert read_file(tree / "link.md", tree) is None
+
+
+async def test_a_relative_day_in_the_block_counts_from_the_day_on_which_its_text_was_written(tmp_path: Path) -> None:
+    heating = recalled("The heating was repaired yesterday", version=3, updated_at=4 * 86400.0)
+    gathered = ContextGathered((heating,), is_all=True, edited={heating.id: 2 * 86400.0})
+
+    async def ask(_question: GatherContext, _received_at: float) -> Asked[ContextGathered]:
+        return Asked(gathered)
+
+    access: Any = SimpleNamespace(settings=SimpleNamespace(markdown_index="MEMORY.md"), ask=ask)
+    await MarkdownIndex(access).attend(Caller("", "", project_of(tmp_path), 0.0, str(tmp_path)))
+    assert "repaired yesterday (stored 1970-01-03) (changed 1970-01-05)" in (tmp_path / "MEMORY.md").read_text()

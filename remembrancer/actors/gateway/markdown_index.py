@@ -91,6 +91,7 @@ def _of_project(gathered: ContextGathered) -> ContextGathered:
         replaced=replaced,
         closed=closed,
         short_ids=gathered.short_ids,
+        edited=gathered.edited,
     )
 
 
