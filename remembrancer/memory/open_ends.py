@@ -178,9 +178,10 @@ _VERB: Final = re.compile(
 """Any other verb: "The trial ends", "Prices rise", "Bo answered"."""
 _MUST: Final = re.compile(r"(?:the|our|my|this|everything)\b.*\b(?:must|should|has to|needs to)\b.* by in ", re.I)
 _ENDED: Final = re.compile(
-    r"(?i:^(?!.*\b(?:moved|rescheduled|postponed|delayed|put (?:off|back)|brought forward|shifted|exten(?:sion|ded)"
-    r"|instead|(?:day|week|month)s? (?:later|earlier)|(?:not|n[’']t)(?: \w+)? (?:on|before|until))\b)).*?(?:is off\b|"
-    rf"{_PAST}|\b(?i:{'|'.join(_LISTS['past'] | _LISTS['habits'])}|not?|\w+n['’]t|done|valid|expires|runs until)\b)"
+    r"(?i:^(?!.*\b(?:(?:delay|extend|move|postpone|push|reschedule|shift)(?:e?d)?|extension|put (?:off|back)"
+    r"|brought forward|instead|(?:day|week|month)s? (?:later|earlier)|(?:not|n[’']t)(?: \w+)? (?:on|before|until))\b))"
+    rf".*?(?:is off\b|{_PAST}"
+    rf"|\b(?i:{'|'.join(_LISTS['past'] | _LISTS['habits'])}|not?|\w+n['’]t|done|valid|expires|runs until)\b)"
 )
 """Words that say that something has ended, holds or recurs, without a word for moving it to another day."""
 _DAY: Final = re.compile(rf"\b{_WEEKDAY_OF_DATE}({_ANY_DATE}|tomorrow|next (?:week|month)|{WEEKDAY})(?![\w'’])", re.I)
@@ -271,6 +272,12 @@ def moved_to(text: str, at: float, due: float | None) -> float | None:
             if days := [day for day in named if day is not None and day > at and day != due]:
                 return days[0]
     return None
+
+
+def may_be_moved(text: str, at: float, due: float | None) -> bool:
+    """True if a text names another coming day than `due`, so it hardly says that an open end is done."""
+    days = moved_to(text, at, due), due and due_of_open_end(text, at, UTC)
+    return any(day and at < day != due for day in days)
 
 
 def _day_of(named: re.Match[str], now: datetime) -> datetime:

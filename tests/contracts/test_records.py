@@ -609,12 +609,16 @@ def test_superseding_ends_the_validity_of_the_older_until_taken_back(rig: Record
 
 def test_what_moves_an_open_end_to_another_day_is_the_open_end_as_soon_as_it_replaces_it(rig: RecordsRig) -> None:
     talk, rent = (rig.say(text, kind="open_end", due=REQUESTED_AT) for text in ("give the talk", "pay the rent"))
+    fair, seal = rig.say("hold the fair", kind="open_end", due=REQUESTED_AT), rig.say("order it", kind="open_end")
     moved = rig.at(REQUESTED_AT + 5).say("the talk was put off to 16 December 2023")
     paid = rig.say("the rent was paid on 14 November 2023")
-    for newer, older in ((moved, talk), (paid, rent)):
+    given = rig.say("they gave us 20 December 2023 for the fair")
+    ordered = rig.say("ordered it, delivery on 9 January 2024")
+    for newer, older in ((moved, talk), (paid, rent), (given, fair), (ordered, seal)):
         rig.contradict(newer, older)
     pairs = rig.browse(FindUndecided(PROJECT, SESSION)).pairs
-    assert {each.newer.id: each.may_be_done for each in pairs} == {moved: False, paid: True}
+    asked = {each.newer.id: each.may_be_done for each in pairs}
+    assert asked == {moved: False, paid: True, given: False, ordered: True}
     for newer, older in ((moved, talk), (paid, rent)):
         rig.replace(newer, older)
     at_once = rig.say("the talk is on 18 December 2023", supersedes=moved)
