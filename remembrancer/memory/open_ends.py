@@ -62,7 +62,9 @@ _WEEKDAY_OF_DATE: Final = rf"(?:{WEEKDAY},? (?:the )?(?=\w* ?\d))?"
 _MONTH: Final = rf"(?:{'|'.join(f'{name[:3]}(?:{name[3:]}|t?[.]?)' for name in MONTHS)})(?![a-z])"
 _OF_MONTH: Final = r"(?:0?[1-9]|[12]\d|3[01])(?:st|nd|rd|th)?"
 CALENDAR_DAY: Final = rf"(?:{_OF_MONTH} (?:of )?{_MONTH}|{_MONTH} {_OF_MONTH})"
-_WHEN: Final = r"(?:at|to|that|from|in|with|for|about|via|on|because|so|of this month|morning|afternoon|evening)\b"
+_WHEN: Final = (
+    rf"(?:at|to(?! {WEEKDAY})|that|from|in|with|for|about|via|on|because|so|of this month|morning|afternoon|evening)\b"
+)
 _NTH: Final = rf"{_OF_MONTH}(?<=[a-z])(?![\w-]| (?!{_WHEN})\w)"
 _LATER: Final = rf"in (?P<count>\d{{1,2}}|{'|'.join(COUNTS)}) (?P<unit>day|week|fortnight|month)s?"
 _LAST: Final = re.compile(
@@ -91,19 +93,17 @@ _WHO: Final = (
 )
 _NOUN: Final = rf"(?:the|an?) \w+(?: \w+)?(?= \w+ (?:{_ARTICLES}|it|us|me|\d+)\b)"
 _SENDS: Final = rf"(?:{_WHO} (?:{_VERBS})e?s (?!(?:by|before) |\d)|{_NOUN} (?:{_VERBS})e?s )"
-_NO_VERB: Final = rf"(?!(?-i:[a-z]+(?:[^\Wsui]s|ed))(?= )|(?:{'|'.join(_LISTS['routines'])})\b)"
+_ROUTINE: Final = re.compile(rf"\b(?:{'|'.join(_LISTS['routines'])})\b", re.IGNORECASE)
 _APPOINTMENT: Final = re.compile(
-    rf"(?!(?-i:[A-Z]?[a-z]+[^\Wsui]s) )(?:{_NO_VERB}[\w.'’-]+,? ){{1,5}}?(?:(?:comes|arrives) )?(?:on )?"
-    rf"(?={WEEKDAY},? (?:at )?{_HOUR}(?![:\w]))"
-    rf"|(?P<person>(?P<present>{_SENDS}|(?:the|an?) (?:\w+ ){{1,3}}?(?:come|arrive)s?(?! out))"
+    rf"(?P<person>(?P<present>{_SENDS}|(?:the|an?) (?:\w+ ){{1,3}}?(?:come|arrive)s?(?! out))"
     rf"|(?:{_WHO}|(?:the|an?) (?:\w+ ){{0,2}}\w+)(?: will| must| has to|['’]ll|(?: is| am| are|['’](?:s|m|re)) \w+ing)"
     r"|(?:please )?remind (?:me|us)(?! that\b)|let['’]s)\b"
     rf"|(?:[\w.'’-]+ ){{0,4}}?(?:{'|'.join(_LISTS['appointments'])})(?: v?\d[\w.]*| window)?[,:]? (?:with|at|in|for"
     rf"|about|of|by|to|between|on|is|will|takes|starts|this|next|today|tonight|{WEEKDAY}|(?:has been|was|set|\w+ed))\b",
     re.IGNORECASE,
 )
-"""The beginning of a text about something that may be planned: "Vet on Monday at 9", "Ana sends", "my brother will
-collect", "the demo is". In the simple present, "on Friday" may be a habit, but "Friday" or "Friday at 9" is not."""
+"""The beginning of a text about something that may be planned: "Ana sends", "my brother will collect", "remind me",
+"the demo is". In the simple present, "on Friday" may be a habit, but "Friday" is not."""
 _COMING: Final = re.compile(
     rf"\b(?:(?:this|coming) (?={WEEKDAY})|{_WEEKDAY_OF_DATE})(?=(?:{_ANY_DATE}|tomorrow|next {WEEKDAY})"
     rf"(?![\w'’]|,? \d{{4}}|(?: to| until| ?[–-]) ?(?:{_MONTH}|\d))"
@@ -122,7 +122,7 @@ Postgres (2026-11-30)" dates the text."""
 _STATES: Final = rf"\b(?i:{'|'.join(_LISTS['states'])})\b"
 _PAST: Final = r"(?:\b|^[A-Z](?!\w+ \w+s\b))[a-z]+[^\We]ed\b"
 _PLANNED: Final = re.compile(
-    rf"\b(?:will(?: be (?!no\b|{_STATES})\w+)?|ha(?:s|ve)|come|arrive"
+    rf"\b(?:will(?: be (?!no\b|{_STATES})\w+)?|(?:(?:i|we) )?(?:ha(?:s|ve)|meet|(?:visit|leave|start|come|arrive)s?)\b"
     rf"|(?:is|are|been|gets?) (?:now )?(?:(?:on |at )?$|(?!{_STATES})(?:\w+(?:ed|ing)|set|put|held|brought)\b)"
     r"|(?:(?:was|were) )?(?:\w+ed|put|brought)(?=.* (?:for|to) (?:the )?$)|(?:is |are )?(?:not|no longer) .* but)",
     re.IGNORECASE,
@@ -171,8 +171,8 @@ _ACTION: Final = re.compile(
 )
 """A command, a person's known verb, or a verb with an object: "Repaint it", "Ana sends it", "Bo hires a van"."""
 _VERB: Final = re.compile(
-    rf"(?!.*\bdue\b)(?:(?:[\w.'’-]+ ){{0,4}}(?!(?:{_ARTICLES})\b)[\w.'’-]+ (?!(?:{_ARTICLES}|das)\b)"
-    rf"(?-i:[a-z]+[^\Wsui]s) |(?:(?:the|our) )?(?-i:[A-Z]?[a-z]+[^\Wsui]s) (?!for\b)[a-z]+ |(?:\S+ )*?{_PAST})",
+    rf"(?!.*\bdue\b)(?:(?:[\w.'’-]+ ){{0,4}}(?!(?:{_ARTICLES}|for|of|with)\b)[\w.'’-]+ (?!(?:{_ARTICLES}|das)\b)"
+    rf"(?-i:[a-z]+[^\Wsui]s) |(?:(?:the|our) )?(?-i:[A-Z]?[a-z]+[^\Wsui]s) (?!for|with)[a-z]+ |(?:\S+ )*?{_PAST})",
     re.IGNORECASE,
 )
 """Any other verb: "The trial ends", "Prices rise", "Bo answered"."""
@@ -351,10 +351,10 @@ def _due_in_english(due: re.Match[str]) -> str:
 
 def is_appointment(text: str, at: float, zone: tzinfo | None = None) -> bool:
     """True for a single sentence about a day that has not passed at `at`. Many facts name the day they are written."""
-    due = due_in(text, at, zone) if _coming_day(with_iso_dates(text.strip())) else None
-    if due is None or due == due_in("by today", at, zone):
-        return due is not None and bool(_TASK.match(text) or _APPOINTMENT.match(text))
-    return due > at - DAY_S
+    day, due = _coming_day(with_iso_dates(text.strip())), due_in(text, at, zone)
+    if day is not None and due == due_in("by today", at, zone):
+        return bool(day["usual"] or _TASK.match(text) or _APPOINTMENT.match(text))
+    return day is not None and due is not None and due > at - DAY_S
 
 
 def names_appointment(text: str) -> bool:
@@ -374,9 +374,9 @@ def _coming_day(text: str) -> re.Match[str] | None:
         plain = f"{_PLANNED.sub('', before)}{_PLANNED.sub('', after)}"
         is_fact = _RULE.search(plain) or _STATE.search(plain) or re.search(_PAST, plain)
         is_state = re.search(_STATES, plain) and not _TASK.match(text)
-        is_habit = day["usual"] and (
-            not appointment or (appointment["present"] and before.endswith(("on ", "on the ")))
-        )
+        is_known = appointment and not (appointment["present"] and before.endswith(("on ", "on the ")))
+        is_other = not _CLOCK.search(text) or _VERB.match(_CLOCK.sub("", plain)) or _ROUTINE.search(plain)
+        is_habit = day["usual"] and not is_known and is_other
         if not (is_fact or is_state or is_habit or _LIMIT.search(before)):
             return day
     return None
