@@ -45,7 +45,8 @@ class ReadFiles(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ReadChunk(msgspec.Struct, frozen=True, array_like=True):
-    """`terms` has each of `length` terms with its count (`retry^3 pool^1`). `text` and `terms` are deflated."""
+    """`terms` has each term with its count (`retry^3 pool^1`), `length` the sum of the counts. `text` and `terms` are
+    deflated."""
 
     start_line: int
     end_line: int

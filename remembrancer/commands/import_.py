@@ -149,7 +149,7 @@ def _batch(operations: Iterable[Operation]) -> tuple[Operation, ...]:
 
 def _operations(memories: Sequence[PlacedMemory], run_id: str) -> tuple[list[Operation], list[str], list[str]]:
     """The operations that import memories; the ids of memories that are forgotten only here; and the ids of memories
-    with a different text here. Existing memories get no operation, unless the undo of an import forgot them. A second
+    with a different text here. Existing memories are skipped, unless they were forgotten by undoing an import. A second
     memory with the same id counts as existing."""
     projects, now = {project.id for project, _ in memories if project is not None}, time.time()
     ids, files = {memory.id for _, memory in memories}, {memory.source.file or "" for _, memory in memories} - {""}

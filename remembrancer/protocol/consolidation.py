@@ -87,7 +87,7 @@ class Maintained(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class Maintain(Request[Maintained], frozen=True):
-    """Run the maintenance of a project's memories (None: of the user's)."""
+    """Run maintenance on a project's memories (None: the user's)."""
 
     project: ProjectRef | None
     dry_run: bool = False

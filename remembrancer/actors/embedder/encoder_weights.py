@@ -44,7 +44,7 @@ class EncoderWeights(Protocol):
 
 
 def graph_of(model: str) -> Path:
-    """The file of a model's graph: from a text's `embeddings` to each token's state in the last layer."""
+    """The file with a model's graph, which computes each token's last hidden state from the `embeddings`."""
     return Path(__file__).parent / "data" / f"{model}.onnx"
 
 

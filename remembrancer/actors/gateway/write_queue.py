@@ -141,7 +141,7 @@ class QueueFile:
         return _opened(self._path)
 
     def erase(self, memory_id: str) -> None:
-        """Raises `MemoryUnavailable` if the file is being read, so that its log may still contain the memory."""
+        """Raises `MemoryUnavailable` if the file is being read, because its log may then still contain the memory."""
         with self._action() as database:
             for table in _COLUMNS:
                 database.execute(f"DELETE FROM {table} WHERE memory_id = ?", (memory_id,))  # noqa: S608 - our names

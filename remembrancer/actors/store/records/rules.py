@@ -346,9 +346,9 @@ class Undo(NamedTuple):
 def next_undos(
     space: SqliteEdits, memory: Memory, history: Sequence[HistoryEntry], session_id: str | None
 ) -> list[Undo]:
-    """The changes reverted by undoing a memory with this history: those of the last operation in which it changed,
-    replaced another memory, was kept beside another, or stopped replacing another. Memories that the session cannot see
-    are left alone.
+    """The changes that an undo would revert for a memory: those of the last operation in which it changed, replaced
+    another memory, was kept beside another, or stopped replacing another. Memories that the session cannot see are left
+    alone.
 
     Raises `InvalidInput` if there is no change, or it can no longer be undone.
     """
@@ -496,7 +496,7 @@ def _valid_again(writer: Writer, memory: Memory, after: MemoryVersion) -> list[L
 
 
 def _promote(writer: Writer, change: PromoteMemory) -> PromotedResult:
-    """Promote a session's memory to its project. For a project's memory, this refuses its proposal to the user."""
+    """Promote a session's memory to its project, or reject the proposal to promote a project's memory to the user."""
     memory = writer.memory(change.memory_id)
     check_remembered(memory.id, memory.now)
     if memory.now.scope == change.target_scope and refuse_proposal(writer, memory.id, change.reason):

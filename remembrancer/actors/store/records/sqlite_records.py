@@ -155,7 +155,7 @@ class Records(Reader, EmbeddedTexts):
 
     def touch(self, numbers: Sequence[int], at: float, session_id: str = "", used: Sequence[str] = ()) -> None:
         """Count an access to each memory (twice in the list counts twice), and note which memories the session has
-        used, if they are here. An access makes an archived memory active."""
+        used, if they are in this database. An access makes an archived memory active."""
         with self._edits(is_access=True) as edits:
             edits.note_use(used, session_id)
             edits.count_accesses(numbers, at)

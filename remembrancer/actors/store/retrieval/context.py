@@ -55,7 +55,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Gathering:
-    """`embed` returns the task's vector, or raises `EmbeddingUnavailable`: then only words are searched."""
+    """`embed` returns the task's vector, or raises `EmbeddingUnavailable`, in which case only words are searched."""
 
     request: GatherContext
     view: View

@@ -122,7 +122,7 @@ def _units(query: str, groups: Sequence[Sequence[Phrase]]) -> list[tuple[Phrase,
 
 
 class _Piece(NamedTuple):
-    """A part of a question between spaces. A name has parts, digits or punctuation inside."""
+    """A part of a question between spaces. It is a name if it contains digits, punctuation or several parts."""
 
     terms: tuple[Phrase, ...]
     length: int
