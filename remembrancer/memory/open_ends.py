@@ -55,22 +55,16 @@ _ONE: Final = re.compile(rf"\w (?:[A-Z]|(?:{_ARTICLES})\b)")
 """The object of a task to be done once: "Renew the domain", but not "Review pull requests"."""
 _HOUR: Final = r"(?:\d{1,2}(?:[:.]\d\d)? ?(?:[ap]\.?m\b\.?)?|noon|midnight)"
 WEEKDAY: Final = rf"(?:{'|'.join(WEEKDAYS)})"
-_CLOCK: Final = re.compile(
-    rf"\b(?:at|{WEEKDAY},?)(?: at)? (?P<hour>\d\d?)(?:[:.](?P<minute>\d\d))?(?: ?(?P<half>[ap])\.?m\b)?(?!\w)", re.I
-)
+_CLOCK: Final = re.compile(rf"\b(?:at|{WEEKDAY},?)(?: at)? (\d\d?)(?:[:.](\d\d))?(?: ?([ap])\.?m\b)?(?!\w)", re.I)
 _WEEKDAY_OF_DATE: Final = rf"(?:{WEEKDAY},? (?:the )?(?=\w* ?\d))?"
 _MONTH: Final = rf"(?:{'|'.join(f'{name[:3]}(?:{name[3:]}|t?[.]?)' for name in MONTHS)})(?![a-z])"
 _OF_MONTH: Final = r"(?:0?[1-9]|[12]\d|3[01])(?:st|nd|rd|th)?"
 CALENDAR_DAY: Final = rf"(?:{_OF_MONTH} (?:of )?{_MONTH}|{_MONTH} {_OF_MONTH})"
-_WHEN: Final = (
-    rf"(?:at|to(?! {WEEKDAY})|that|from|in|with|for|about|via|on|because|so|of this month|morning|afternoon|evening)\b"
-)
+_WHEN: Final = rf"(?:{'|'.join(_LISTS['after_days'])}|to(?! {WEEKDAY})|of this month)\b"
 _NTH: Final = rf"{_OF_MONTH}(?<=[a-z])(?![\w-]| (?!{_WHEN})\w)"
 _LATER: Final = rf"in (?P<count>\d{{1,2}}|{'|'.join(COUNTS)}) (?P<unit>day|week|fortnight|month)s?"
-_LAST: Final = re.compile(
-    rf" (?=(?:today|tonight|next (?:week|month))(?: morning| afternoon| evening)?(?: at {_HOUR})?[ .!]*$)", re.I
-)
-"""The space before a day in the last words of a task: "Call the bank at 5pm today"."""
+_LAST: Final = re.compile(r" (?=(?:today|tonight|next week|next month)[ .!]*$)", re.IGNORECASE)
+"""The space before a day in the last words of an open end: "Groceries today"."""
 _DUE: Final = re.compile(
     r"\b(?P<how>due|by|before|deadline\b[^.:;\n]{0,60}?(?::| is(?: now)?)|deadline) (?:on |at )?"
     rf"(?:(?!{CALENDAR_DAY}){_HOUR}(?:,? on)? |(?:the )?(?:end|close) of (?:the )?(?:day|business)(?: on)? )?"
@@ -250,9 +244,9 @@ def _has_passed(text: str, now: datetime) -> bool:
     """True if the hour named in a text is over. "At 7" may be in the evening."""
     if (clock := _CLOCK.search(text)) is None:
         return False
-    hour, half = clock["hour"], clock["half"]
+    hour, minute, half = clock.groups()
     is_late = half.lower() == "p" if half else hour[0] != "0" and not 8 <= int(hour) <= 11
-    return (int(hour) % 12 + 12 * is_late, int(clock["minute"] or 0)) < (now.hour, now.minute)
+    return (int(hour) % 12 + 12 * is_late, int(minute or 0)) < (now.hour, now.minute)
 
 
 def due_of_open_end(text: str, at: float, zone: tzinfo | None = None) -> float | None:
@@ -374,9 +368,10 @@ def _coming_day(text: str) -> re.Match[str] | None:
         plain = f"{_PLANNED.sub('', before)}{_PLANNED.sub('', after)}"
         is_fact = _RULE.search(plain) or _STATE.search(plain) or re.search(_PAST, plain)
         is_state = re.search(_STATES, plain) and not _TASK.match(text)
-        is_known = appointment and not (appointment["present"] and before.endswith(("on ", "on the ")))
+        is_planned = appointment and not appointment["present"]
+        is_once = (appointment or _TASK.match(text)) and not before.endswith(("on ", "on the "))
         is_other = not _CLOCK.search(text) or _VERB.match(_CLOCK.sub("", plain)) or _ROUTINE.search(plain)
-        is_habit = day["usual"] and not is_known and is_other
+        is_habit = day["usual"] and not is_planned and not is_once and is_other
         if not (is_fact or is_state or is_habit or _LIMIT.search(before)):
             return day
     return None
