@@ -131,8 +131,7 @@ _END: Final = {
     **{name: relativedelta(month=1 + number, day=31) for number, name in enumerate(MONTHS)},
 }
 _AS_BY: Final = re.compile(
-    r"\bn(?:o|ot) later than\b|\b(?P<within>within) (?:the next )?"
-    rf"(?=(?:\d{{1,2}}|{'|'.join(COUNTS)}) (?:day|week|fortnight|month)s?\b)"
+    r"\bn(?:o|ot) later than\b|\b(?P<within>within) (?:the next )?(?=\w+ (?:day|week|fortnight|month)s?\b)"
     r"|\b(?P<must>(?:must|has to|have to|needs? to) be (?!kept|stored|used)\w+(?:ed|nt|id|ne)\b[^,;:?!\n]{0,200})"
     r" until\b|\b(?P<have>ha(?:s|ve) until)\b",
     re.IGNORECASE,
@@ -154,7 +153,7 @@ _RULE: Final = re.compile(
     re.IGNORECASE,
 )
 _STATE: Final = re.compile(
-    rf"\b(?:{'|'.join(_LISTS['facts'] | _LISTS['past'])}|(?-i:may)|ist(?!.* zu )"
+    rf"\b(?:{'|'.join(_LISTS['facts'] | _LISTS['past'])}|(?<!\d )am|(?-i:may)|ist(?!.* zu )"
     r"|(?:is|are)(?! (?:\S+ ){0,3}?(?:due|charge|\w+ing)\b))\b",
     re.IGNORECASE,
 )
@@ -234,9 +233,7 @@ def due_in(text: str, at: float, zone: tzinfo | None = None) -> float | None:
     for named in _DUE.finditer(_with_by(deadlines, at)):
         now = datetime.fromtimestamp(at, zone).replace(tzinfo=None)
         with suppress(ValueError):  # no such day
-            day = _day_of(named, now.replace(hour=0, minute=0, second=0, microsecond=0))
-            is_over = zone is None and named["day"].lower() in WEEKDAYS and day < now and _has_passed(text, now)
-            return (day + 7 * DAY * is_over).replace(tzinfo=UTC).timestamp()
+            return _day_of(named, now, zone is None and _has_passed(text, now)).replace(tzinfo=UTC).timestamp()
     return None
 
 
@@ -274,11 +271,12 @@ def may_be_moved(text: str, at: float, due: float | None) -> bool:
     return any(day and at < day != due for day in days)
 
 
-def _day_of(named: re.Match[str], now: datetime) -> datetime:
-    """Raises `ValueError` if there is no such day."""
+def _day_of(named: re.Match[str], now: datetime, is_over: bool) -> datetime:
+    """A weekday is not today if its hour is over. Raises `ValueError` if there is no such day."""
     from dateutil.parser import parse  # few texts name a day
     from dateutil.rrule import MONTHLY, rrule
 
+    now = now.replace(hour=0, minute=0, second=0, microsecond=0)
     if named["near"]:
         return now + _NEAR[named["near"].lower()]
     if named["count"]:
@@ -289,11 +287,11 @@ def _day_of(named: re.Match[str], now: datetime) -> datetime:
         return day if day >= now else day + relativedelta(years=1)
     if named["nth"]:
         return rrule(MONTHLY, now, bymonthday=int(named["nth"][:-2]))[0]
-    day = parse(named["day"], default=now)
+    day = parse(named["day"], default=now + DAY * bool(named["next"] or is_over))
     if named["date"] and not named["year"]:
         years = (day + relativedelta(years=each) for each in (-1, 0, 1))
         day = min(years, key=lambda each: abs(each - now - 90 * DAY))
-    return day + relativedelta(weeks=1) if named["next"] and day == now else day
+    return day
 
 
 def last_day_asked_for(query: str, at: float) -> str:
