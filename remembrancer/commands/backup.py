@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import IO, Final, cast
 
 from remembrancer.actors.gateway import write_queue
@@ -59,17 +59,23 @@ _UNREADABLE: Final = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, gz
 # --- the archive ---
 
 
-def write_archive(file: IO[bytes], staged: Path) -> None:
+def write_archive(file: IO[bytes], staged: Path) -> IO[bytes]:
     with tarfile.open(fileobj=file, mode="w:gz", compresslevel=COMPRESSION_LEVEL) as archive:
-        for path in sorted(staged.iterdir()):
+        for path in sorted(staged.glob("*.db")):
             archive.add(path, path.name)
+    file.seek(0)
+    return file
 
 
 def read_archive(path: Path, target: Path | None = None) -> str:
-    """Returns the time of the archive's creation (ISO 8601). Raises `FileUnusable` if it cannot be read or unpacked."""
+    """Returns the time of the archive's creation (ISO 8601). `path` may also be a directory that a restore has kept.
+    Raises `FileUnusable` if it cannot be read or unpacked."""
     made_at, names = 0.0, set[str]()
     try:
-        with tarfile.open(path) as archive:
+        with (
+            TemporaryFile() as packed,
+            tarfile.open(path, fileobj=write_archive(packed, path) if path.is_dir() else None) as archive,
+        ):
             for member in archive:
                 is_known = member.name in (*FORMER_LISTS, *SCHEMAS) or FORMER_FILES.fullmatch(member.name)
                 if not (member.isreg() and is_known) or member.name in names:
@@ -140,7 +146,6 @@ def back_up(paths: RuntimePaths, target: Path, *, force: bool) -> tuple[int, int
         if not copy_records(paths, staged / RECORDS):
             raise FileUnusable(f"there are no memories in {paths.home}: nothing to back up")
         write_archive(file, staged)
-        file.flush()
         read_archive(Path(file.name))
         return memories_in(staged / RECORDS), len(read_queue(staged / QUEUE)[0])
 
@@ -148,7 +153,7 @@ def back_up(paths: RuntimePaths, target: Path, *, force: bool) -> tuple[int, int
 # --- restore ---
 
 
-@command(argument("file", metavar="FILE", help="A file that 'remembrancer backup create' wrote."), YES, name="restore")
+@command(argument("file", metavar="FILE", help="A backup, or a directory kept by a restore."), YES, name="restore")
 def put_back(file: str, yes: bool) -> Report:
     """Replace the home's files with a backup. Nothing is deleted: the current files are kept in before-restore-<time>
     in the home."""
@@ -170,7 +175,7 @@ def put_back(file: str, yes: bool) -> Report:
     facts = {"home": str(paths.home), "archive": str(archive), "made_at": made_at, "memories": memories}
     lines = [f"{paths.home} now has the {count(memories, 'memory')} from the backup of {when}."]
     if aside is not None:
-        lines.append(f"The files that were there before are in {aside}: delete them when you no longer need them.")
+        lines.append(f"'remembrancer backup restore {aside}' brings back the files from before; you may delete them.")
     return Report(facts | {"set_aside": aside and str(aside)}, lines)
 
 

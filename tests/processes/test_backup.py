@@ -144,6 +144,9 @@ def test_what_was_there_is_kept_beside_and_a_second_restore_brings_it_back(home:
     assert len(kept) == 2
     erased = done("forget", id_of("late"), "--for-good", "--yes", "--all-projects", home=home)
     assert f"still contain it, perhaps also {kept[0]} and {kept[1]}.\n" in erased
+    stop_runtime(home)
+    restore(Path(kept[0]), home)
+    assert exported(home) == as_it_is, "a directory that a restore kept can be restored"
 
 
 def test_a_backup_that_is_not_sound_changes_nothing_and_a_sound_one_replaces_a_damaged_database(home: Path) -> None:
