@@ -151,11 +151,7 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
         again = f". It is valid again, and this copy replaces the earlier one ({short(replaced)})"
         line += f". It replaces: {_name_of(where, replaced, answer)}" if given["supersedes"] else again
     report = _done((answer, line))
-    asked = [
-        ("" if short(each["replaced_by"]) in map(short, ids) else "About an earlier addition: ")
-        + _remark_about(each, each.get("newer", content), where.repeated)
-        for each in answer.get("near", ())
-    ]
+    asked = [_remark_about(each, content, where.repeated) for each in answer.get("near", ())]
     asked += [
         f"To apply this preference in all your projects, run 'remembrancer edit {name} --to user{where.repeated}'."
         for it, name in stored
@@ -164,15 +160,16 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
     return report._replace(notes=(*report.notes, *asked))
 
 
-def _remark_about(near: Answer, newer: str, options: str) -> str:
+def _remark_about(near: Answer, content: str, options: str) -> str:
     new, old = short(near["replaced_by"]), short(near["id"])
     whole = "replaces", "If it replaces all of it", f"edit {new} --supersedes {old}"
     part = "changes part of", "If only part of it has changed", f"edit {old}"
     done = "closes", "", f"edit {old} --done"
     order = (done, whole) if "if_done" in near else (part, whole) if "in_part" in near else (whole, part)
     (verb, _, first), (_, otherwise, second) = order
+    newer = f"Perhaps “{excerpt(near.get('newer', content), QUOTED)}”{', added earlier,' if 'newer' in near else ''}"
     return (
-        f"Perhaps “{excerpt(newer, QUOTED)}” {verb} “{excerpt(near['content'], QUOTED_OLD)}”. If so, run "
+        f"{newer} {verb} “{excerpt(near['content'], QUOTED_OLD)}”. If so, run "
         f"'remembrancer {first}{options}'. {otherwise}: 'remembrancer {second}{options}'."
     )
 

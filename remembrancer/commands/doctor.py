@@ -259,7 +259,7 @@ def check_records(at: Examination) -> Finding:
     if not files:
         return Finding("ok", "nothing is stored yet")
     copies = sorted(at.paths.home.rglob(f"*.{COPY}-*"))
-    whole = sum(file.status == "ok" for file in files)
+    faulty = sum(file.status != "ok" for file in files)
     total = size_in_words(sum(file.size_bytes for file in files))
     details = [f"{file.path}: {file.found}" for file in files if file.found]
     kept = "kept for going back to an older release; delete it when you no longer need it"
@@ -277,7 +277,8 @@ def check_records(at: Examination) -> Finding:
         size = size_in_words(sum(path.stat().st_size for path in old))
         advice |= {f"'doctor --delete-old-files' deletes {count(len(old), 'file')} of release 0.2.0, {size}": None}
     status = worst([*(file.status for file in files), "warning" if later else "ok"])
-    return Finding(status, f"{whole} of {count(len(files), 'file')} intact, {total}", "; ".join(advice), few(details))
+    found = f"{count(len(files), 'file')} ({total}), {faulty or 'none'} with a problem"
+    return Finding(status, found, "; ".join(advice), few(details))
 
 
 def check_copies(at: Examination) -> Finding:

@@ -89,8 +89,10 @@ def changed(before: MemoryVersion, values: Mapping[str, Any]) -> MemoryVersion:
 
 
 def updated(before: MemoryVersion, change: UpdateMemory, at: float) -> MemoryVersion:
-    """Apply an update, except for its links. A new text for an open end also sets the due date that it names, if the
-    previous text did not name it. Raises `InvalidInput`."""
+    """Apply an update, except for its links. A fact with a due date becomes an open end. A new text for an open end
+    also sets the due date that it names, if the previous text did not name it. Raises `InvalidInput`."""
+    if change.due is not None and change.kind is None and kind_of(before) == "fact":
+        change = msgspec.structs.replace(change, kind=OPEN_END)
     closes = bool(change.done) and kind_of(before) == OPEN_END  # closing may make it a fact
     sets_state = change.due is not None or (change.done is not None and not closes)
     if sets_state and (change.kind or kind_of(before)) != OPEN_END:

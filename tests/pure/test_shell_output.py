@@ -165,7 +165,7 @@ def test_a_hint_about_a_memory_stored_before_says_so(
     monkeypatch.setattr(Where, "first", lambda _: SimpleNamespace(call=lambda *_, **__: answer, embeds_soon=False))
     monkeypatch.setattr(Where, "ask", lambda *_, **__: FOUND)
     assert main(["add", "Bananas are yellow"]) == exit_codes.OK
-    assert "About an earlier addition: Perhaps “We deploy on Fridays” replaces" in capsys.readouterr().err
+    assert "Perhaps “We deploy on Fridays”, added earlier, replaces" in capsys.readouterr().err
 
 
 ALONE = {"name": "Ada", "type": "person", "relationships": [], "memory_count": 2}
