@@ -166,8 +166,7 @@ def put_back(file: str, yes: bool) -> Report:
         made_at = read_archive(archive)
     when = f"{datetime.fromisoformat(made_at).astimezone():%Y-%m-%d %H:%M}"
     if not is_up(paths):
-        what = f"The backup of {when} replaces the memories of {paths.home}. The current memories are kept there,"
-        what += f" in the directory {REPLACED}<time>."
+        what = f"The backup of {when} replaces the memories of {paths.home}, which are kept there in {REPLACED}<time>."
         confirm(f"{what}\nRestore it?", yes=yes)
     with notice_when_slow("Restoring"), locked(paths):
         aside = restore(paths, archive, time.time())
