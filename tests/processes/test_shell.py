@@ -383,7 +383,8 @@ def test_a_pair_that_review_leaves_out_is_in_no_search_and_can_be_settled(shell:
 @alone
 def test_an_embedder_that_hangs_is_waited_for_in_silence(shell: Shell) -> None:
     shell("add", "The buoy is red")
-    asyncio.run(until(lambda: embedded(shell.json("status")["embedding"])))
+    # While the model loads, the exit status of `status` is not 0.
+    asyncio.run(until(lambda: embedded(json.loads(shell.run("status", "--json").stdout)["embedding"])))
     [pid] = [each["pid"] for each in shell.json("status")["processes"] if each["name"].startswith("embedder")]
     os.kill(pid, signal.SIGSTOP)
     added = shell.run("add", "Next: paint the boat; sand the oars; fold the sails")
