@@ -2,7 +2,7 @@
 
     client.beta.messages.run_tools(model=…, messages=[…], tools=[MemoryTool(project=".")])
 
-Needs the extra `anthropic`.
+Needs the `anthropic` extra.
 """
 
 import os
@@ -25,9 +25,9 @@ _END_S: Final = 5.0
 class MemoryTool(BetaAbstractMemoryTool):  # type: ignore[misc]  # 3,000 modules that mypy would read
     """A session with this machine's runtime, which is started if it is not running; `close` ends the session.
 
-    `/memories` is the user's memory, `/memories/repo` that of the `project` (a directory; the working directory by
-    default), `/memories/session` this object's own. `home` replaces this user's home. A refused command raises the
-    SDK's `ToolError`, an unreachable runtime `ConnectionError`.
+    `/memories` holds the user's memories, `/memories/repo` those of the `project` (a directory; by default, the working
+    directory), `/memories/session` this object's own. `home` replaces this user's home. A refused command raises the
+    SDK's `ToolError`, and an unreachable runtime raises `ConnectionError`.
     """
 
     def __init__(self, project: str | os.PathLike[str] = ".", *, home: str | os.PathLike[str] | None = None) -> None:

@@ -35,7 +35,7 @@ MAX_TERM_COUNT: Final = 255
 
 
 class ReadFiles(msgspec.Struct, frozen=True, array_like=True):
-    """The `plain` files of a tree are cut without a parser."""
+    """The `plain` files of a tree are split without a parser."""
 
     root: str
     files: tuple[SourceFile, ...]

@@ -175,8 +175,8 @@ def our_entries(client: Client, place: ClientFile, around: ClientEnvironment) ->
 def merge(
     client: Client, place: ClientFile, text: str, command: Sequence[str] | None, environ: Mapping[str, str]
 ) -> str:
-    """The text of a client's file with our part, which starts `command` (the command line of `mcp`). With None, our
-    part is removed; the result is empty if nothing else is left. Raises `FileRefused` if the file cannot be changed
+    """The text of a client's file with our entry, which runs `command` (the command line of `mcp`). With None, the
+    entry is removed; the result is empty if nothing else is left. Raises `FileRefused` if the file cannot be changed
     safely, or an entry with our name starts something else."""
     if place.part == "rules":
         return _with_block(place, text, remove=command is None)

@@ -21,7 +21,7 @@ from remembrancer.memory.limits import moment
 from remembrancer.protocol.wire import UNDECODABLE
 
 RESULT_CHARACTERS: Final = 400
-"""The length to which a tool's result is cut; its beginning says what it was, its end how it went."""
+"""The length to which a tool's result is cut; the start shows what ran, the end how it went."""
 CALL_CHARACTERS: Final = 200
 EXAMINED_CHARACTERS: Final = 8_000
 """The number of characters examined at either end of a text before it is shortened."""

@@ -23,7 +23,8 @@ class Stop(msgspec.Struct, frozen=True, tag=True):
 
 class PeerGone(msgspec.Struct, frozen=True, tag=True):
     """Launcher to actor: this incarnation of a process is dead, and everything it held is free. `failure` says why it
-    cannot be restarted until a person acts; actors that become ready later get it with an empty `incarnation`."""
+    cannot be restarted until a person acts. Actors that become ready later receive this message with
+    an empty `incarnation`."""
 
     role: Role
     incarnation: str

@@ -234,7 +234,7 @@ PROJECT_RULE, USER_RULE = (
         f"log10(sessions + 1) / 2, at most {promotion.MOST_FOR_USE:g} |",
         f"for {SETTINGS.session_grace_s:g} seconds",
         f"a cosine above {SAME_COSINE:.2f}",
-        f"strength below {PROJECT_RULE[0]}, older than {PROJECT_RULE[1]}, read less than {PROJECT_RULE[2]}",
+        f"strength below {PROJECT_RULE[0]}, older than {PROJECT_RULE[1]}, read fewer than {PROJECT_RULE[2]}",
         f"below {USER_RULE[0]}, {USER_RULE[1]}, {USER_RULE[2]}",
         f"archived for {decay.DELETE_AFTER_S / decay.DAY_S:g} days, and neither used nor changed since",
         f"are deleted {maintenance.SESSION_DETAILS_KEPT_S / decay.DAY_S:g} days after",

@@ -1,4 +1,4 @@
-"""Subscriptions: tells a session, at most once in a short interval, that a watched resource may have changed."""
+"""Tells subscribed sessions, at most once per short interval, that a resource may have changed."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable

@@ -153,7 +153,7 @@ class LaneFollower:
         logger.info("a snapshot was written", extra={"lane": lane.name, "position": mark.position})
 
     async def _take_newest(self) -> bool:
-        """False if no valid snapshot is ahead of the lane. Raises `SchemaTooNew` if a newer release wrote it."""
+        """False if no valid snapshot is ahead of the lane. Raises `SchemaTooNew` if a newer release wrote one."""
         lane = self.lane
         for snapshot in await lane.journal.snapshots(lane.name):
             if snapshot.mark.position <= lane.mark.position:

@@ -175,7 +175,7 @@ def _own_directory() -> list[Path]:
 
 
 def _vscode_projects() -> list[Path]:
-    """VS Code also keeps memories from single conversations, next to these folders."""
+    """Next to these folders, VS Code also keeps memories of individual conversations."""
     folder = f"workspaceStorage/*/GitHub.copilot-chat/{_VSCODE_MEMORIES}/repo"
     return sorted(place for data in _VSCODE_DATA for place in Path(data).expanduser().glob(folder))
 

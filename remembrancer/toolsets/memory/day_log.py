@@ -63,7 +63,8 @@ async def read_day(
 ) -> tuple[Sequence[MemoryChanged], Sequence[RunDone]]:
     """The events of a day and the changes by sessions and people, in chronological order, and the day's runs and
     imports that can be undone here. For a memory that has since been forgotten, only the forgetting is listed, without
-    the content; undone changes are omitted. `for_people`: all are listed, and memories archived by maintenance."""
+    the content; undone changes are omitted. With `for_people`, all of these are listed, and what maintenance
+    archived."""
     request = ReadActivity(
         *call.caller.viewer, day.end, MAX_CHANGES, day.start, MAX_TEXT, for_people, with_undo=True, days=days
     )

@@ -90,7 +90,7 @@ class SqliteEdits(SpaceConnection):
         )
 
     def scrub(self, memory_id: str, at: float) -> bool:
-        """Delete the remains of an erased memory, unless it exists. True if it was erased here, or had remains."""
+        """Delete what is left of an erased memory, unless it exists again. True if it was known here."""
         if self.query("SELECT 1 FROM memories WHERE space = @SPACE AND id = ?", (memory_id,)):
             return False
         is_erased = self.erased_at(memory_id) is not None

@@ -105,7 +105,7 @@ class Gathering:
         return {known[number][1]: at for number, at in self.view.reader.edited_among(list(known)).items()}
 
     def _with_doubts(self, memories: Sequence[RecalledMemory]) -> list[RecalledMemory]:
-        """Mark the memories that, according to Review, another of them may replace."""
+        """Mark the memories that Review says another one here may replace."""
         known = {each.id: each for each in memories}
         for pair in pairs_in_review(self.view.reader, self.request.session_id):  # the most probable first
             older = known.get(pair.older.id)

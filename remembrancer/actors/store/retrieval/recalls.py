@@ -194,7 +194,7 @@ def _comparable(bm25: Column, spaces: NDArray[np.int64], sizes: Mapping[int, int
 
 
 def _likeness(question: Question, rows: Rows) -> Column:
-    """Return the cosines between facts that may replace one another. Rules and other facts do not."""
+    """Return the cosines between facts that may replace one another. A rule and any other fact never do."""
     facts = np.flatnonzero((rows.is_fact > 0.0) & ~np.isnan(rows.cosine))
     if not len(facts) or question.windows:  # facts from a named time are not outdated
         return np.zeros((0, 0))

@@ -1,4 +1,4 @@
-"""The vectors of large spaces in Chroma (HNSW, cosine), in the home or on a server. Needs the extra `chroma`. A
+"""The vectors of large spaces in Chroma (HNSW, cosine), in the home or on a server. Needs the `chroma` extra. A
 collection contains the passages of one space under one model: only numbers and vectors, since metadata would double the
 time of a search. Importing chromadb takes most of a second, so it waits until `Chroma` opens.
 """
