@@ -63,12 +63,12 @@ CALENDAR_DAY: Final = rf"(?:{_OF_MONTH} (?:of )?{_MONTH}|{_MONTH} {_OF_MONTH})"
 _WHEN: Final = rf"(?:{'|'.join(_LISTS['after_days'])}|to(?! {WEEKDAY})|of this month)\b"
 _NTH: Final = rf"{_OF_MONTH}(?<=[a-z])(?![\w-]| (?!{_WHEN})\w)"
 _LATER: Final = rf"in (?P<count>\d{{1,2}}|{'|'.join(COUNTS)}) (?P<unit>day|week|fortnight|month)s?"
-_LAST: Final = re.compile(r" (?=(?:today|tonight|next week|next month)[ .!]*$)", re.IGNORECASE)
+_LAST: Final = re.compile(r" (?=(?:today|tonight|(?:(?:the )?end of )?next (?:week|month))[ .!]*$)", re.IGNORECASE)
 """The space before a day in the last words of an open end: "Groceries today"."""
 _DUE: Final = re.compile(
     r"\b(?P<how>due|by|before|deadline\b[^.:;\n]{0,60}?(?::| is(?: now)?)|deadline) (?:on |at )?"
     rf"(?:(?!{CALENDAR_DAY}){_HOUR}(?:,? on)? |(?:the )?(?:end|close) of (?:the )?(?:day|business)(?: on)? )?"
-    rf"(?:the )?(?P<end>end of (?:the )?)?(?:this |coming |(?P<next>next )(?!week|month))*{_WEEKDAY_OF_DATE}"
+    rf"(?:the )?(?P<end>end of (?:the )?)?(?:this |coming |(?P<next>next )(?(end)|(?!week|month)))*{_WEEKDAY_OF_DATE}"
     rf"(?P<day>(?P<iso>\d{{4}}-\d\d-\d\d)|(?P<near>today|tonight|tomorrow|next week|next month|christmas)|{_LATER}"
     rf"|(?P<date>{CALENDAR_DAY})(?P<year>,? \d{{4}})?|(?P<nth>{_NTH})"
     rf"|{WEEKDAY}|(?(end)(?P<period>week|month|year|{'|'.join(MONTHS)})|(?!)))\b",
@@ -283,7 +283,7 @@ def _day_of(named: re.Match[str], now: datetime, is_over: bool) -> datetime:
         count, _, unit = counted(named)
         return now + relativedelta(**{f"{unit}s": int(count)})  # type: ignore[arg-type]
     if period := (named["period"] or "").lower():
-        day = now + _END[period]
+        day = (period_of(now, period, -1).start if named["next"] and period not in MONTHS else now) + _END[period]
         return day if day >= now else day + relativedelta(years=1)
     if named["nth"]:
         return rrule(MONTHLY, now, bymonthday=int(named["nth"][:-2]))[0]
@@ -316,8 +316,8 @@ def day_named(text: str, at: float) -> float | None:
 def _with_by(text: str, at: float) -> str:
     """A text with ISO dates, the 15th for the middle of a month, and "by" for its English and German synonyms."""
     text = _MIDDLE.sub("15 ", with_iso_dates(text, at))
-    text = _GERMAN_DUE.sub(_due_in_english, text)
-    return _AS_BY.sub(lambda due: f"{due['must'] or ''} {_BY.get(due.lastgroup or '', 'by')}".lstrip(), text)
+    text = _AS_BY.sub(lambda due: f"{due['must'] or ''} {_BY.get(due.lastgroup or '', 'by')}".lstrip(), text)
+    return _GERMAN_DUE.sub(_due_in_english, text)
 
 
 def with_iso_dates(text: str, at: float = 0.0) -> str:
