@@ -44,13 +44,15 @@ _MEANS: Final = {
     "a similar one is newer": ("outdated",),
     "replaced, or set aside": ("standing",),
     "applies to every task": ("rule",),
+    "stands for a better match": ("stands_for",),
     "about the same names": ("joined", "graph"),
     "importance": ("importance",),
     "said by the assistant": ("assistant",),
 }
 """The features of a score, grouped by what they mean to people."""
 _WHY: Final = {each.name: each.why for each in FEATURES} | {
-    "rule": "conventions, preferences and procedures apply to tasks that share none of their words"
+    "rule": "conventions, preferences and procedures apply to tasks that share none of their words",
+    "stands_for": "it replaces, repeats or summarises a memory that fits better",
 }
 SCOPES: Final = {"project": "this project", "user": "all my projects", "session": "one session"}
 FEW_WORDS: Final = 3

@@ -108,6 +108,9 @@ def test_what_was_replaced_stands_right_behind_what_replaced_it_also_in_a_chain_
     old, other, new = entry("old", 0.9, superseded_by=("new",)), entry("other", 0.8), entry("new", 0.1)
     assert ids(demote_replaced([old, other, new])) == ["new", "old", "other"]
     assert [each.scores.final for each in demote_replaced([old, other, new])] == [0.9, 0.9, 0.8], "it answers as well"
+    of_old, of_new = Scores(0.9, 0.9, shares={"words": 2.9, "standing": -2.0}), Scores(0.1, 0.1, shares={"words": 0.1})
+    scored = [dataclasses.replace(old, scores=of_old), dataclasses.replace(new, scores=of_new)]
+    assert demote_replaced(scored)[0].scores.shares == {"words": 0.1, "stands_for": 0.8}, "not the loss of the old one"
     maybe = entry("old", 0.9, possibly_superseded_by=("gone", "new"))
     assert ids(demote_replaced([maybe, other, new])) == ["old", "new", "other"], "it may be about something else"
     assert ids(demote_replaced([maybe, other, entry("new", 0.8)])) == ["new", "old", "other"], "it answers, too"

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -30,6 +31,7 @@ STRONGER: Final = 2.0
 """The factor by which the memory in the narrower scope must be stronger to represent both."""
 UNRANKED: Final = Scores(0.0, 0.0)
 """The scores of a memory that is shown only because it probably replaces a result."""
+UNKNOWN: Final = Scores(-np.inf, 0.0)
 COMPARED_CHARACTERS: Final = 2000
 """A longer text says more than one thing, so it only duplicates the identical text."""
 CLOSE: Final = 0.5
@@ -137,7 +139,7 @@ def demote_replaced(entries: Sequence[Entry]) -> list[Entry]:
         if entry.record.id in begun:
             return
         begun.add(entry.record.id)
-        scores = max(entry.scores, replaced, inherited.get(entry.record.id, replaced), key=lambda each: each.final)
+        scores = _raised(_raised(entry.scores, replaced), inherited.get(entry.record.id, replaced))
         behind = []
         for newer in (*entry.record.superseded_by, *entry.record.possibly_superseded_by):
             if (later := known.get(newer)) is None:
@@ -167,7 +169,7 @@ def _replacing(view: View, loaded: Sequence[Entry], ranked: Scored) -> Scored:
     for summary, refs in view.reader.summaries_of(list(filter(is_memory, behind))).items() if len(behind) > 1 else ():
         is_outdated = any(known[each].record.possibly_superseded_by for each in refs)
         if summary not in known and len(refs) > 1 and not is_outdated:
-            found[summary] = max((known[each].scores for each in refs), key=lambda scores: scores.final)
+            found[summary] = reduce(_raised, (known[each].scores for each in refs), UNKNOWN)
     ids = {entry.record.id for entry in loaded}
     missing = {
         newer: entry
@@ -179,8 +181,16 @@ def _replacing(view: View, loaded: Sequence[Entry], ranked: Scored) -> Scored:
     for ref, (space, newer) in view.reader.numbers_of(missing).items() if missing else ():
         entry = missing[newer]
         if entry.record.space == space:
-            found[ref] = scores.get(ref, entry.scores if newer in entry.record.superseded_by else UNRANKED)
+            replaces = newer in entry.record.superseded_by
+            found[ref] = scores.get(ref, _raised(UNKNOWN, entry.scores) if replaces else UNRANKED)
     return list(found.items())
+
+
+def _raised(own: Scores, better: Scores) -> Scores:
+    """Return the better scores, but with the memory's own shares, if shares are known; `stands_for` is the rest."""
+    rest = round(better.final - sum(share for name, share in own.shares.items() if name != "stands_for"), 3)
+    shares = own.shares | {"stands_for": rest} if better.shares else {}
+    return own if own.final >= better.final else msgspec.structs.replace(better, shares=shares)
 
 
 def _loaded(search: Search, ranking: Ranking, page: Scored) -> list[Entry]:
@@ -245,8 +255,8 @@ def _summed_up(ordered: Sequence[Entry]) -> list[Entry]:
             continue
         left.update((entry.record.id,) if is_outdated else sources)
         first = max((hidden[each] for each in sources), key=lambda each: each.scores.final)
-        stays = first if is_outdated else entry
-        best[stays.record.id] = max(entry.scores, first.scores, key=lambda scores: scores.final)
+        stays, other = (first, entry) if is_outdated else (entry, first)
+        best[stays.record.id] = _raised(stays.scores, other.scores)
     kept = [
         replace(each, scores=best[each.record.id]) if each.record.id in best else each
         for each in ordered
@@ -264,7 +274,7 @@ def _standing_for(ordered: Sequence[Entry], place: int, members: Sequence[int]) 
     return replace(
         entry,
         record=msgspec.structs.replace(entry.record, tags=tags),
-        scores=ordered[min(members)].scores,
+        scores=_raised(entry.scores, ordered[min(members)].scores),
         found_in=tuple(scope for scope in SCOPES if scope in scopes) if len(scopes) > 1 else (),
         stands_for=tuple(dict.fromkeys(each.record.id for each in group if each.record.id != entry.record.id)),
     )
