@@ -502,7 +502,9 @@ def _undone(where: Where, answer: Answer) -> str:
     fields = answer["restored_fields"]
     undone = with_fields(word_of(answer["undone"], fields, done=not after.get("done")), fields)
     undone = "restored to an earlier version" if undone == "restored" and "content" in fields else undone
-    now = f". Now {after['status']}" if after["status"] != "active" else ". It is now" if fields else ""
+    now = ". It is now" if fields else ""
+    if after["status"] != "active":
+        undone, now = f"it was {undone}", f", and is now {after['status']}"
     if "valid_until" in fields and (has_ended(after) or answer["undone"] != "updated"):
         now = ". It is expired again" if has_ended(after) else ". It is valid again"
     scope = f"; its scope is {after['scope']} again" if answer["undone"] == "moved" else ""

@@ -19,6 +19,7 @@ from remembrancer.toolsets.memory.store_memory import BECOMES_OPEN
 from remembrancer.toolsets.tools import LISTED, Answer, Call, non_empty, tool
 
 _FIELD_OF: Final = {"old": "content", **dict.fromkeys(("supersedes", "add_links", "remove_links"), "links")}
+_NO_FIELDS: Final = {"memory_id", "new", "reason", "allow_secrets"}
 
 
 class TagChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -55,14 +56,15 @@ class UpdateMemoryArguments(GivenFields, frozen=True, forbid_unknown_fields=True
     unlisted=("tags", "related_entities", "supersedes", "add_links", "remove_links", "reason", *UNLISTED),
 )
 async def update_memory(call: Call, arguments: UpdateMemoryArguments) -> Answer:
-    """The answer has the changed line, and names the changed fields, unless there is only one and it was given."""
+    """The answer has the changed line, and names the changed fields, unless they are the one that was given."""
     change = to_update(arguments, call.service.settings.content_limit_bytes)
     if change.kind != arguments.kind:
         call.warn("kind_changed", BECOMES_OPEN)
     result = await call.write(change, UpdatedResult, allow_secrets=arguments.allow_secrets is True)
-    named = {name for name, value in msgspec.structs.asdict(arguments).items() if value not in (None, (), "")}
+    values = msgspec.structs.asdict(arguments).items()
+    given = {_FIELD_OF.get(name, name): value for name, value in values if value not in (None, (), [])}
     fields = result.updated_fields
-    is_known = len(fields) == 1 and fields[0] in {_FIELD_OF.get(name, name) for name in named}
+    is_known = len(fields) == 1 and given.keys() - _NO_FIELDS == {*fields} and given[fields[0]] != ""
     answer: Answer = {"memory_id": change.memory_id} | ({} if is_known else {"updated_fields": list(fields)})
     if any(link.relation == "supersedes" for link in change.add_links):
         answer |= SUPERSEDED
