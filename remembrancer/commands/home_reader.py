@@ -44,7 +44,8 @@ RECORDS: Final = "memory.db"
 WORDS: Final = 80
 """The number of characters that let a person recognise a memory."""
 PROJECTS: Final = f"""
-    SELECT own.name, path, directory, created_at, last_used_at,
+    SELECT own.name, path, directory, created_at, coalesce(max(last_used_at, (SELECT max(changed_at) FROM history WHERE
+            space = own.number AND session_id IN ('{BROWSER_SESSION}', '{SHELL_SESSION}'))), last_used_at) AS used_at,
         CAST(total(count) FILTER (WHERE NOT forgotten) AS INTEGER),
         CAST(total(count) FILTER (WHERE forgotten) AS INTEGER),
         (SELECT count(*) FROM sessions WHERE space = own.number
@@ -52,7 +53,7 @@ PROJECTS: Final = f"""
     FROM spaces AS own LEFT JOIN projects ON id = own.name LEFT JOIN shares USING (name)
         LEFT JOIN spaces AS lane ON lane.name = shares.lane
         LEFT JOIN tallies ON space IN (own.number, lane.number)
-    GROUP BY own.number ORDER BY coalesce(last_used_at, 0) DESC, own.name"""  # noqa: S608 - fixed
+    GROUP BY own.number ORDER BY coalesce(used_at, 0) DESC, own.name"""  # noqa: S608 - fixed
 SPACES: Final = """
     SELECT own.name, path, own.number, lane.number
     FROM spaces AS own LEFT JOIN projects ON id = own.name LEFT JOIN shares USING (name)

@@ -531,7 +531,7 @@ def test_the_log_has_the_run_of_a_sessions_end_and_an_undo_takes_it_back_as_a_wh
     assert "made of" not in shell("list")
     assert "it had already been undone" in shell("undo", run_id)
     assert "no run with the id run:unknown" in shell("undo", "run:unknown", status=exit_codes.USAGE)
-    assert f"Undone: stored. Now forgotten: “{texts[-1]}”" in shell("undo", "--yes")
+    assert f"Undone: it was stored, and is now forgotten: “{texts[-1]}”" in shell("undo", "--yes")
 
 
 def test_the_end_and_the_day_that_an_assistant_gave_are_told_as_they_are(shell: Shell) -> None:
@@ -548,7 +548,9 @@ def test_the_end_and_the_day_that_an_assistant_gave_are_told_as_they_are(shell: 
     permit, hall = asyncio.run(session())
     shell("forget", permit)
     assert "(still expired)" in shell("restore", permit), "no second restore would make it valid"
+    began = time.time()
     assert "Undone: changed (its end). It is now: “The hall" in shell("undo", hall)
+    assert shell.json("admin", "projects")["projects"][0]["last_used_at"] > began, "the shell came after the session"
     for zone in ("UTC", "America/New_York"):
         assert "0001-01-01" in shell.at_a_terminal("list", TZ=zone)[1]
 
@@ -561,7 +563,7 @@ def test_an_undo_at_a_terminal_asks_once_before_it_forgets(shell: Shell) -> None
     assert len(shell("list").splitlines()) == 1
     status, shown = shell.at_a_terminal("undo", says="y\n")
     assert (status, shown.count("[y/N]")) == (exit_codes.OK, 1), shown
-    assert "Now forgotten" in " ".join(shown.split())
+    assert "is now forgotten" in " ".join(shown.split())
 
 
 def test_a_terminal_shows_the_beginning_of_a_long_memory_and_a_pipe_all_of_it(shell: Shell) -> None:
