@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from remembrancer.memory.found_names import NO_NAMES
 from remembrancer.memory.lexicon import word_lists
 from remembrancer.memory.open_ends import DATE, day_named
-from remembrancer.memory.sentences import without_preface
+from remembrancer.memory.sentences import says_more, without_preface
 from remembrancer.memory.wording import ARTICLES, DENIALS, FILLERS, FUNCTION_WORDS, NUMBERS, PREPOSITIONS, stem
 from remembrancer.protocol.kinds import RULES_OF_WORK
 from remembrancer.protocol.reads import ListedMemory
@@ -310,8 +310,8 @@ def counted_among(texts: Iterable[str]) -> frozenset[str]:
 
 def replaced_among(memories: Iterable[ListedMemory]) -> frozenset[str]:
     """The ids of the memories that others among them probably replace. An open end counts only once it is closed. A
-    rule that is not a decision is replaced only by another rule, since it would be missed; a rule about the form of
-    names or code only once the others together set all its aspects."""
+    decision or fact is replaced only by a text that says as much; any other rule only by another rule, since it would
+    be missed; a rule about the form of names or code only once the others together set all its aspects."""
     present = {each.id: each for each in memories}
     in_doubt = [each for each in present.values() if not present.keys().isdisjoint(each.possibly_superseded_by)]
     if not in_doubt:
@@ -324,10 +324,13 @@ def replaced_among(memories: Iterable[ListedMemory]) -> frozenset[str]:
         later = [present[key] for key in memory.possibly_superseded_by if key in present]
         if memory.content in counted:
             later = [each for each in later if each.content not in counted]
+        forms = forms_of(memory.content)
         if memory.kind in RULES_OF_WORK and memory.kind != "decision":
             later = [each for each in later if each.kind in RULES_OF_WORK]
+        elif not forms:
+            later = [each for each in later if not says_more(memory.content, each.content)]
         renewed = {form for each in later for form in forms_of(each.content)}
-        return bool(later) and not memory.is_open and renewed.issuperset(forms_of(memory.content))
+        return bool(later) and not memory.is_open and renewed.issuperset(forms)
 
     return frozenset(each.id for each in in_doubt if is_replaced(each))
 

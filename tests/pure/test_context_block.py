@@ -245,6 +245,8 @@ def test_all_are_given_where_they_fit_and_one_long_memory_keeps_no_other_away() 
     assert choose(3000, [rule, numbered(1, kind="decision")]).replaced == (rule,)
     decision = numbered(0, possibly_superseded_by=("memory:1",), kind="decision")
     assert choose(3000, [decision, numbered(1, kind="fact")]).replaced == (decision,), "it may be overturned by the way"
+    longer = numbered(0, words=20, possibly_superseded_by=("memory:1",))
+    assert choose(3000, [longer, numbered(1, words=5)]).replaced == (), "perhaps only a part of it has changed"
     least = next(most for most in range(100, 3000) if choose(most, found).given == tuple(found))
     assert len(choose(least, (), found[:1], found[1:]).given) == len(found), "none counts twice"
     ends = [
