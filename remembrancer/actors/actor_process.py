@@ -1,5 +1,5 @@
-"""The shell of every actor's process: start, logs, control socket and exit. The launcher holds the other end of the
-actor's standard input: end of file means that the launcher is dead, and an actor never outlives it."""
+"""The code common to all actors' processes: startup, logs, control socket and exit. The launcher holds the other end of
+the actor's standard input, so end of file means that the launcher is dead, and the actor exits too."""
 
 import abc
 import asyncio
@@ -32,13 +32,13 @@ from remembrancer.protocol.system import end_with_parent
 
 EXIT_STOPPED: Final = 0
 EXIT_START_FAILED: Final = 2
-"""The last line of standard error gives the reason, a `Failure` as JSON; a restart would fail in the same way."""
+"""The last line of standard error gives the reason, as a `Failure` in JSON; a restart would fail in the same way."""
 EXIT_CRASHED: Final = 70
 EXIT_ORPHANED: Final = 71
-"""The launcher died. Unfinished work is abandoned, since a new runtime waits for this process's locks."""
+"""The launcher died. Unfinished work is abandoned, because a new runtime may be waiting for this process's locks."""
 TERM_GRACE_S: Final = 1.0
 MANY_FILES: Final = 10_240
-"""The limit on open files, if the system allows it (the maximum on macOS): each index needs several."""
+"""The limit on open files, if the system allows it (macOS allows no more). Each index needs several files."""
 LOCK_WAIT_S: Final = 10.0
 """The maximum time a new actor waits for the lock of a dying predecessor."""
 MAX_LOG_BYTES: Final = 4 * 1024 * 1024
@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 
 
 class LaunchSpec(msgspec.Struct, frozen=True):
-    """The first line of input, as JSON. `name` is unique, such as `embedder-2`."""
+    """The first line of standard input, as JSON. `name` is unique, for example `embedder-2`."""
 
     role: Role
     name: str
@@ -57,7 +57,7 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     settings: Settings
     threads: int = 1
     no_token: bool = False
-    """True if this machine may use HTTP without a token: an option given when the runtime is started, not a setting."""
+    """True if HTTP clients on this machine need no token. This is an option for starting the runtime, not a setting."""
 
     @property
     def paths(self) -> RuntimePaths:
@@ -65,8 +65,8 @@ class LaunchSpec(msgspec.Struct, frozen=True):
 
 
 def configure_logs(directory: Path, actor: str, level: str) -> None:
-    """Write the log of this process to `<directory>/<actor>.log`, one JSON object per line. A memory's content is
-    logged only at debug level. Without a writable file (such as on a full disk), nothing is logged."""
+    """Write the log of this process to `<directory>/<actor>.log`, one JSON object per line. The content of memories is
+    logged only at debug level. If the file cannot be written (for example on a full disk), nothing is logged."""
     path = directory / f"{actor}.log"
     handler: logging.Handler = logging.NullHandler()
     with contextlib.suppress(OSError):
@@ -100,7 +100,7 @@ class Actor(abc.ABC):
 
     @abc.abstractmethod
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
-        """Start, call `task_status.started()` once ready for work, and run until cancelled. A `RemembrancerError`
+        """Start, call `task_status.started()` when ready for work, and run until cancelled. A `RemembrancerError`
         raised before that is reported as a failure to start."""
 
     @abc.abstractmethod
@@ -170,11 +170,11 @@ async def _live(factory: Callable[[LaunchSpec], Actor], spec: LaunchSpec) -> int
                 control.send(actor.health() if life.is_ready else None, in_reply_to=control.heard.message_id)
             case Stop(reason=reason, grace_s=grace_s):
                 life.end(reason, grace_s)
-            case PeerGone() if life.is_ready:  # earlier deaths are reported once this actor is ready
+            case PeerGone() if life.is_ready:  # earlier deaths are reported when this actor is ready
                 actor.on_peer_gone(message)
 
     def refused(reason: bool | str) -> None:
-        """The launcher was started before a different release was installed."""
+        """The launcher is from a different release, since it was started before this one was installed."""
         logger.error("start failed", extra={"reason": reason})
         life.end("the launcher is from a different release", 0.0, EXIT_START_FAILED)
 
@@ -191,7 +191,7 @@ async def _live(factory: Callable[[LaunchSpec], Actor], spec: LaunchSpec) -> int
             tasks.cancel_scope.cancel()
             if error.retry_possible:
                 return EXIT_CRASHED
-            with contextlib.suppress(OSError):  # such as a full disk
+            with contextlib.suppress(OSError):  # for example, the disk is full
                 os.write(2, msgspec.json.encode(error.to_failure()) + b"\n")
             return EXIT_START_FAILED
         if life.starting.cancelled_caught:
@@ -225,7 +225,7 @@ async def _run_until_cancelled(
 
 
 async def _say_ready(control: Dealer[FromLauncher], actor: Actor) -> None:
-    """Send the first health report, which announces readiness, as soon as the launcher listens."""
+    """Send the first health report, which announces readiness, as soon as the launcher is listening."""
     await control.wait_connected(math.inf)
     control.send(actor.health())
 
@@ -242,7 +242,7 @@ def _start_parent_watchdog(launch_input: BinaryIO) -> None:
 
 
 async def acquire(lock: FileLock, owner: str) -> None:
-    """Waits for a predecessor that is about to exit. Raises `HomeUnusable`."""
+    """Acquire a lock that an exiting predecessor may still hold. Raises `HomeUnusable`."""
     try:
         if await anyio.to_thread.run_sync(lock.acquire, LOCK_WAIT_S, abandon_on_cancel=True):
             return

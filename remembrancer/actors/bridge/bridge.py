@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from remembrancer.actors.bridge.remote import RemoteGateway
 
 DEFAULT_BUDGET_S = 4.5
-"""The time for a gateway's answer, counted from the client's request."""
+"""The time limit for a gateway's answer, counted from the client's request."""
 START_S = 30.0
-"""The time for a gateway to start, perhaps with a whole runtime on a slow machine."""
+"""The time limit for starting a gateway, which may include starting the whole runtime on a slow machine."""
 PREPARED_FILE = os.path.join(os.path.dirname(__file__), "prepared_answers.json")
-"""The answers that are the same for every session. A test rewrites the file when they change."""
+"""The answers that are the same for every session. If they change, a test rewrites the file."""
 LEAVE_S = 1.5
-"""The time for pending requests after the client's input ends. The bridge exits within 2 s."""
+"""The time limit for pending requests after the client's input ends. The bridge exits within 2 s."""
 CHUNK_BYTES = 64 * 1024
 HIGH_WATER_BYTES = 1024 * 1024
-"""With this many bytes waiting in one direction, the bridge stops reading from the sender."""
+"""When this many bytes are waiting in one direction, the bridge stops reading from the sender."""
 _HANGUP = select.POLLHUP | select.POLLERR | select.POLLNVAL
 _GONE = getattr(select, "POLLRDHUP", 0)
 USAGE = """usage: remembrancer mcp [--project PATH] [--data-dir DIR]
@@ -141,7 +141,7 @@ class Bridge:
                 self._read_gateway()
 
     def _wanted(self) -> dict[int, int]:
-        """The events to wait for, by descriptor. A full buffer for one side slows down the other side too."""
+        """The events to wait for, by descriptor. While the buffer for one side is full, the other side is not read."""
         wanted: dict[int, int] = {}
         to_gateway, to_client = self._conversation.to_gateway, self._conversation.to_client
         client_is_behind = len(to_client) >= HIGH_WATER_BYTES
@@ -204,7 +204,7 @@ class Bridge:
     def _write_gateway(self) -> None:
         buffer = self._conversation.to_gateway
         if self._gateway is not None and buffer:
-            with contextlib.suppress(OSError):  # busy or lost: its last lines and end of file can still be read
+            with contextlib.suppress(OSError):  # busy or gone: its last lines can still be read
                 del buffer[: self._gateway.send(buffer)]
 
     def _read_gateway(self) -> None:
@@ -299,7 +299,7 @@ def main(argv: list[str]) -> int:
     for text in unknown_toolsets(os.environ.get(TOOLSETS_VARIABLE, "")):
         sys.stderr.write(f"remembrancer mcp: {TOOLSETS_VARIABLE}: {text}\n")
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: sys.exit(0))  # sent by the client, or by a closed terminal
+        signal.signal(number, lambda *_: sys.exit(0))  # sent by the client, or when the terminal closes
     try:
         return bridge.run()
     except OverflowError as error:

@@ -1,5 +1,5 @@
 """Finds the runtime's paths for the bridge, and builds the bridge's hello to the gateway. Every session waits for its
-bridge, and pathlib and hashlib would double the wait: they are imported only if the home cannot be found otherwise."""
+bridge. Importing pathlib and hashlib would double that wait, so they are imported only if the home depends on them."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class Places:
             self._among_others.append(run)
 
     def are_private(self) -> bool:
-        """False if the socket is missing or belongs to another user, which is possible in a shared directory."""
+        """False if the socket is missing, or belongs to another user, as it may in a shared directory."""
         try:
             return all(map(is_private, self._among_others))
         except OSError:
-            return False  # it does not exist yet: anybody could create it at any moment
+            return False  # it does not exist yet, and anybody could create it
 
 
 def find_places(environ: Mapping[str, str]) -> Places:
@@ -63,7 +63,7 @@ def find_places(environ: Mapping[str, str]) -> Places:
 
 
 def _may_move_home(config: str) -> bool:
-    """True if a configuration file must be parsed to find the home. Most files do not mention it."""
+    """True if the configuration file may move the home, and so must be parsed. Most files do not mention the home."""
     try:
         if not stat.S_ISREG(os.stat(config).st_mode):
             return False
@@ -75,7 +75,7 @@ def _may_move_home(config: str) -> bool:
 
 
 SESSION_VARIABLES = ("REMEMBRANCER_SESSION_ID", "MEMORY_SESSION_ID", "CLAUDE_CODE_SESSION_ID")
-"""The first one that is set names the session."""
+"""The first one that is set determines the session."""
 SETTINGS = {
     name: f"MEMORY_MCP_{name.replace('-', '_').upper()}"
     for name in ("model", "cache-size", "batch-size", "timeout", "log-level")
@@ -83,7 +83,7 @@ SETTINGS = {
 """The options of another memory server, each with the variable that it sets."""
 _UNPREFIXED_SETTINGS = ("MEMORY_LOG_LEVEL", "MEMORY_DEPLOYMENT_MODE", *SETTINGS.values())
 _CLIENT_VARIABLES = ("CI", "CLAUDE_CODE_ENTRYPOINT")
-"""Variables that indicate whether a person can answer questions."""
+"""Variables that indicate whether there is a person who can answer questions."""
 
 
 def session_id(environ: Mapping[str, str], now: float) -> str:

@@ -1,6 +1,6 @@
-"""A gateway on another host, presented to the bridge as one end of a socket pair; a thread at the other end turns lines
-into HTTP requests. The socket pair breaks whenever the connection to the host does. The bridge then repeats pending
-requests; each carries the bridge's own id, so that the server recognises repetitions."""
+"""A gateway on another host, which the bridge sees as one end of a socket pair. A thread at the other end turns lines
+into HTTP requests. When the connection to the host is lost, the socket pair is closed, and the bridge sends pending
+requests again. Each carries the bridge's own id, so the server recognises repeated requests."""
 
 # ruff: noqa: PTH123
 from __future__ import annotations
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 CONNECT_S = 5.0
 ANSWER_S = 150.0
-"""The maximum silence on a connection before an answer: longer than any tool's budget."""
+"""The maximum time without data before an answer: longer than the time limit of any tool."""
 LISTEN_S = 60.0
-"""The maximum silence on the event stream, where the server sends a keep-alive every 15 s."""
+"""The maximum time without data on the event stream, where the server sends a keep-alive every 15 s."""
 UNREACHABLE_S = 3.0
-"""A host that has never been reached is retried for this long before the client gets an error. A host that was reached
-and then lost is expected to come back: requests wait for it until their time limit."""
+"""The bridge tries to reach a host for this long before the client gets an error. A host that was reached and then lost
+is expected to come back: requests wait for it until their time limit."""
 GOODBYE_S = 1.0
 HEADER_ARGUMENTS = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 """For each method, the argument that the 2026-07-28 protocol also requires in a header."""
@@ -49,7 +49,7 @@ VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 
 
 class RemoteGateway:
-    """Used instead of a `Starter` where there is nothing to start."""
+    """Used instead of a `Starter` if there is nothing to start."""
 
     failure: str | None = None
     is_lasting = False
@@ -86,7 +86,7 @@ class RemoteGateway:
         self.sought_since = time.monotonic()
 
     def read_token(self) -> dict[str, str]:
-        """The headers of every request. The token is read each time, since it may have been renewed."""
+        """The headers of every request. The token is read each time, since it may have been replaced."""
         if self._token_file is None:
             return self._fixed
         try:
@@ -131,7 +131,7 @@ class RemoteGateway:
 
 
 class _FarEnd:
-    """The other end of a socket pair. Lasts until something breaks."""
+    """The other end of a socket pair, which lasts until the first error."""
 
     def __init__(self, remote: RemoteGateway, end: socket.socket) -> None:
         self._remote = remote
@@ -153,7 +153,7 @@ class _FarEnd:
         raise ConnectionError("the bridge has ended")
 
     def _attempt(self, work: Callable[..., None], *arguments: Any) -> None:
-        """Report any error to the bridge, and close the socket. A person must correct the cause of a `ValueError`."""
+        """Report any error to the bridge, and close the socket. A person must remove the cause of a `ValueError`."""
         remote, is_done = self._remote, False
         try:
             work(*arguments)
@@ -245,7 +245,7 @@ class _FarEnd:
             code, reason = int(error["code"]), str(error["message"])
         except (ValueError, KeyError, TypeError):
             if status >= 500:
-                raise ConnectionError("its server is down") from None  # behind a proxy
+                raise ConnectionError("its server is down") from None  # a proxy answered
             raise ValueError(f"{url} is not Remembrancer: it answered with HTTP {status}") from None
         if status in (401, 403, 421):
             raise ValueError(f"{url} refused access ({status}): {reason}")
@@ -286,7 +286,7 @@ def _events(response: http.client.HTTPResponse) -> Iterator[bytes]:
 
 
 def _header(value: str) -> str:
-    """The value as the protocol encodes it in a header, which allows no line breaks or non-ASCII characters."""
+    """The value, encoded as the protocol requires: a header allows no line breaks or non-ASCII characters."""
     if value.isascii() and value.isprintable() and value.strip() == value and not value.startswith("=?"):
         return value
     return f"=?base64?{b64encode(value.encode('utf-8', 'replace')).decode()}?="

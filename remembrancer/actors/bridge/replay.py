@@ -1,6 +1,6 @@
-"""The bridge's decisions: what to replay, what to drop, when to connect and when to give up. This module has no sockets
-and no clock. The client must not notice that a gateway died: the new gateway gets the handshake, the subscriptions and
-the pending requests, in that order, and answers that the client already has are dropped."""
+"""The bridge's decisions: what to replay, what to drop, when to connect and when to give up. This module uses no
+sockets and no clock. The client must not notice that a gateway died: the new gateway gets the handshake, the
+subscriptions and the pending requests, in that order, and answers that the client already has are dropped."""
 
 # ruff: noqa: PTH123
 from __future__ import annotations
@@ -39,14 +39,14 @@ MAX_OPEN_REQUESTS = 512
 RETRY_S = 0.05
 """The pause between attempts to connect: short, because a client waits while a runtime starts."""
 LONG_BUDGET_S = 130.0
-"""The time for a slow tool's answer: longer than the limit in the gateway's settings."""
+"""The time limit for a slow tool's answer: longer than the limit in the gateway's settings."""
 PREPARED_AFTER_S = 0.4
-"""If a request's answer is the same for every session, the bridge waits this long for the gateway before giving its
-prepared answer: a runtime may need many seconds to start, and clients list the tools only once."""
+"""For a request whose answer is the same for every session, the bridge waits this long for the gateway before giving
+its prepared answer: a runtime may need many seconds to start, and clients list the tools only once."""
 
 
 OpenRequest = namedtuple("OpenRequest", "message line longest patient")
-"""An unanswered request expires at `longest` while there is a gateway, otherwise at `patient`."""
+"""An unanswered request expires at `longest` if a gateway is connected, and at `patient` if none is."""
 
 
 class PreparedAnswers:
@@ -80,15 +80,15 @@ class Conversation:
     def __init__(
         self, budget_s: float, start_s: float, prepared: PreparedAnswers | None = None, hello: bytes = b""
     ) -> None:
-        """`budget_s` is the time for a gateway's answer, `start_s` for its start. `hello` ends with a newline."""
+        """`budget_s` is the time limit for an answer, `start_s` for starting a gateway. `hello` ends with a newline."""
         self.to_client = bytearray()
         self.to_gateway = bytearray()
         self.connect_at = 0.0
-        """The time of the next attempt to connect while there is no connection. It is infinite after an orderly stop of
-        the runtime or if the runtime refuses this bridge, until the client sends a request."""
+        """The time of the next attempt to connect while there is no connection. After an orderly stop of the runtime,
+        or if it refuses this bridge, the time is infinite until the client sends a request."""
         self.has_ended = False
         self.is_served = False
-        """True if a gateway has welcomed this conversation: before that, it may still be starting."""
+        """True once a gateway has welcomed this conversation. Before that, the gateway may still be starting."""
         self._since = -math.inf
         self._budget_s = budget_s
         self._start_s = max(start_s, budget_s)
@@ -101,7 +101,7 @@ class Conversation:
         self._replays = 0
         self._is_connected = False
         self._unwelcome = 0
-        """The number of connections since the last welcome. The pauses between them grow."""
+        """The number of connections since the last welcome. The pauses between them grow longer."""
         self._unserved = False
         """True if the bridge answered the handshake itself and no gateway has served the client since."""
 
@@ -124,7 +124,7 @@ class Conversation:
             self.connect_at = now
 
     def _take(self, text: bytes, line: bytes, now: float) -> bytes | None:
-        """Returns an error if the line is refused."""
+        """Returns an error message if the line is refused."""
         try:
             message = json.loads(text.decode())
         except (ValueError, RecursionError):
@@ -170,13 +170,13 @@ class Conversation:
         return None
 
     def _is_prepared(self, message: dict[str, Any]) -> bool:
-        """True if the bridge can answer the message itself: a handshake, and later an unrestricted list request."""
+        """True if the bridge can answer the message itself: a handshake or, after it, an unrestricted list request."""
         if self._prepared is None or message["method"] not in self._prepared.methods:
             return False
         params = message.get("params")
         if message["method"] == HANDSHAKE:
             return isinstance(params, dict)
-        is_whole = not params or (isinstance(params, dict) and params.keys() == {"_meta"})  # such as a progress token
+        is_whole = not params or (isinstance(params, dict) and params.keys() == {"_meta"})  # e.g. a progress token
         return self._initialize is not None and is_whole
 
     def end(self) -> None:
@@ -187,7 +187,7 @@ class Conversation:
     # --- from the gateway ---
 
     def connect(self, stamp_ms: int) -> None:
-        """Bring a new gateway up to the state of the previous one."""
+        """Bring a new gateway to the state of the previous one."""
         self._is_connected = True
         self._unwelcome += 1
         self.to_gateway += self._hello
@@ -217,7 +217,7 @@ class Conversation:
         if not isinstance(message, dict):
             return  # the client must receive only JSON-RPC
         answered = _id_of(message)
-        if "method" not in message and answered is not None:  # otherwise, an error about an unreadable id
+        if "method" not in message and answered is not None:  # None: an error about an unreadable id
             request = self._open.pop(answered, None)
             if request is None:
                 return
@@ -246,7 +246,7 @@ class Conversation:
             self.connect_at = math.inf
 
     def disconnect(self, now: float) -> None:
-        """Record that the connection is gone. Open requests wait as long as a new gateway may take to start."""
+        """Record that the connection is lost. Open requests wait for as long as a new gateway may take to start."""
         self._is_connected = False
         self.to_gateway.clear()
         if self.is_served:

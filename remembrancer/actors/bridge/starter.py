@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
 LOOK_AGAIN_S = 0.05
-"""The time between two checks of a runtime being started by another process."""
+"""The interval between checks on a runtime that another process is starting."""
 _OF_A_SESSION = ("REMEMBRANCER_PROJECT", TOOLSETS_VARIABLE, "REMEMBRANCER_BRIDGE_BUDGET_S", *SESSION_VARIABLES)
 _NOT_INHERITED = frozenset((*_OF_A_SESSION, *HOME_VARIABLES, *CONFIG_VARIABLES))
-"""A runtime gets absolute paths of the home and its configuration file, since its working directory differs."""
+"""A runtime gets the absolute paths of the home and its configuration file, since its working directory differs."""
 HOME_UNUSABLE = 6
 LASTING_STATUSES = frozenset({HOME_UNUSABLE, 7})
-"""Exit statuses of a runtime that will fail again until a person corrects its home or its settings."""
+"""Exit statuses of a runtime that will keep failing until a person corrects its home or its settings."""
 _SPEAKER = "remembrancer up: "
 _LONGEST_REASON_BYTES = 2048
 
@@ -47,13 +47,13 @@ class Starter:
         self._child: subprocess.Popen[bytes] | None = None
         self._reached = False
         self.failure: str | None = None
-        """The error that the last attempt reported, until the next attempt. Killed attempts are simply repeated."""
+        """The error reported by the last attempt, until the next one. A killed attempt is simply repeated."""
         self.status = 0
         self.is_lasting = False
         self._output: IO[bytes] | None = None
 
     def dial(self) -> socket.socket | None:
-        """None if there is no connection. A Unix socket connects at once or not at all."""
+        """Return a connected socket, or None. A Unix socket connects at once or not at all."""
         if not self._places.are_private():
             return None
         link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -80,7 +80,7 @@ class Starter:
         self.failure, self.status, self.is_lasting = reason, status, lasting
 
     def tend(self, now: float) -> None:
-        """Call this after a failed connection. Starts a runtime unless another process is doing so. Sets `failure`."""
+        """Call this after a failed connection. Starts a runtime unless another process does. Sets `failure`."""
         try:
             if self._child is None and now >= self._not_before:
                 self._fail(None)
@@ -105,14 +105,14 @@ class Starter:
         if not lock.try_acquire():
             return
         self._lock = lock
-        # Check only with the start lock, and not while our child starts: the check briefly takes the runtime's lock.
+        # Check only while holding the start lock, and not while our child starts: it takes the runtime's lock briefly.
         if FileLock(self._places.runtime_lock).is_held_elsewhere():
             self.finish()
         else:
             self._spawn(lock)
 
     def _spawn(self, lock: FileLock) -> None:
-        """The runtime inherits the start lock, so that no other runtime is started after this process ends."""
+        """The runtime inherits the start lock, so no other process starts one, even after this process exits."""
         import subprocess
         import tempfile
 
@@ -137,12 +137,12 @@ class Starter:
             pass_fds=(lock.fileno(),),
         )
         assert self._child.stdin is not None
-        with contextlib.suppress(OSError):  # it has ended already, and `_ended` has the reason
+        with contextlib.suppress(OSError):  # it has already exited, and `_ended` reads the reason
             self._child.stdin.write(self._secrets())
             self._child.stdin.close()
 
     def _secrets(self) -> bytes:
-        """The variables of this session that embedders may need, as JSON: the runtime's own environment lacks them."""
+        """The variables of this session that embedders may need, as JSON: the runtime's own environment omits them."""
         import json
         import re
 
@@ -164,7 +164,7 @@ class Starter:
         self._child = None
         self.finish()
         if self._reached:
-            return  # it started, and died later: that is not a failure to start
+            return  # it started and died later, which is not a failure to start
         if FileLock(self._places.runtime_lock).is_held_elsewhere():
             return  # another runtime started first
         self._pause(now)

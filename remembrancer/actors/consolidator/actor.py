@@ -1,4 +1,4 @@
-"""The consolidator does non-urgent work with low priority. It can be killed at any moment: the store finds its jobs in
+"""The consolidator does non-urgent work at low priority. It can be killed at any moment: the store finds its jobs in
 the records again, and no operation is applied twice."""
 
 import logging
@@ -35,7 +35,7 @@ from remembrancer.protocol.system import lower_priority
 from remembrancer.protocol.writes import ProjectRef
 
 POLL_S: Final = 10.0
-"""The maximum time a request for a job stays open."""
+"""The maximum time that a request for a job stays open."""
 SORTS: Final[tuple[JobSort, ...]] = get_args(JobSort)
 
 Outcome = Reflected | Maintained | None
@@ -44,8 +44,8 @@ logger = logging.getLogger(__name__)
 
 
 async def carry_out(job: Job, store: StoreClient, settings: Settings, clock: Clock) -> Outcome:
-    """Do a job and return the answer for any caller waiting for it. Any exception means that the job failed. Longer
-    computations run in a thread, since this process answers heartbeats."""
+    """Do a job, and return the result for a caller that may be waiting. Any exception means that the job failed. Longer
+    computations run in a thread, since this process must answer heartbeats."""
     if (lane_time := job.lane_time) is not None:
         clock = lambda: lane_time  # noqa: E731
     match job.work, job.project:
@@ -80,7 +80,7 @@ class ConsolidatorActor(Actor):
 
 class JobLoop:
     """Different kinds of job run concurrently, so that reflections and session ends do not wait for maintenance. If two
-    jobs change the same memory, the versions that their edits expect decide which job succeeds."""
+    jobs change the same memory, the first to commit succeeds, since edits name the version that they expect."""
 
     def __init__(self, store: StoreClient, settings: Settings, clock: Clock, carry_out: CarryOut = carry_out) -> None:
         self._store = store
@@ -137,4 +137,4 @@ NAMES: Final = {
     Maintain: "maintenance of",
     Reflect: "a reflection in",
 }
-"""The names of the jobs in the log, which must not contain any content of memories."""
+"""The names of the jobs in the log, which must not contain the content of memories."""

@@ -20,20 +20,20 @@ from remembrancer.protocol.consolidation import SMALLEST_CLUSTER, Material
 TOPIC_COSINE: Final = 0.31
 """The minimum mean similarity within a topic, above the background, with the default model."""
 WORDS_BONUS: Final = 0.4
-"""The most that shared words add to a cosine: by vectors alone, all notes about slow software would be one topic."""
+"""The most that shared words add to a cosine. By vectors alone, all notes on slow software would be one topic."""
 ENTITY_BONUS: Final = 0.1
 """The most that shared entities can add to a cosine."""
 MOST_MEMBERS: Final = 12
 BACKGROUND: Final = 0.15
 """The cosine assumed for two unrelated memories before any memories have been compared."""
 BACKGROUND_COUNT: Final = 50
-"""The number of memories at which their mean cosine has the same weight as the assumed one."""
+"""The number of memories at which their own mean cosine has the same weight as the assumed one."""
 MOST_BACKGROUND: Final = 0.8
 LANGUAGE_CHARACTERS: Final = 300
 """The number of characters used to detect a memory's language. With the default model, any two texts in a
 language other than English are similar, so they also need a word in common."""
 BLOCK: Final = 1_500
-"""The number of memories compared with one another at once: the tables take 100 MB."""
+"""The number of memories compared with one another at once. The tables take 100 MB."""
 _NEVER: Final = -np.inf
 STOP_WORDS: Final = frozenset(("use", "uses", "used", "need", "needs", "get", "make")).union(
     *word_lists("wording").values()
@@ -54,7 +54,7 @@ def cluster_memories(
     most: int = MOST_MEMBERS,
 ) -> list[list[Material]]:
     """Clusters of `least` to `most` memories, each ordered by time. A memory is in at most one cluster. More than
-    `BLOCK` memories are divided by time, which limits the RAM needed."""
+    `BLOCK` memories are divided by time, to limit the RAM needed."""
     ordered = sorted((memory for memory in memories if memory.vector), key=lambda each: (each.happened_at, each.id))
     clusters: list[list[Material]] = []
     for begin in range(0, len(ordered), BLOCK):
@@ -82,7 +82,7 @@ def vectors_of(memories: Sequence[Material]) -> Vectors:
 
 
 def central_memory(memories: Sequence[Material]) -> Material:
-    """The memory nearest to all of these, weighted by importance; the first one in a tie."""
+    """The memory nearest to all the others, weighted by importance; the first one in a tie."""
     rows = vectors_of(memories)
     weights = np.array([each.importance for each in memories], dtype=np.float32)
     return memories[int((rows @ (weights @ rows)).argmax())]
@@ -113,7 +113,7 @@ def average_link(similarities: Similarities, threshold: float, max_size: int) ->
 
 
 def _above_background(cosines: Similarities) -> Similarities:
-    """Rescale cosines: the mean of many memories becomes 0, and 1 stays 1. A few memories may all share one topic."""
+    """Rescale: the mean cosine becomes 0, and 1 stays 1. A few memories may share a topic: their mean counts less."""
     count = len(cosines)
     if count < 2:
         return cosines
@@ -140,7 +140,7 @@ def _shared_entities(memories: Sequence[Material]) -> Similarities:
 
 
 def content_words(text: str) -> list[str]:
-    """The words of a text in order and in lower case, without those that say nothing about the text's subject."""
+    """The words of a text in order and in lower case, without those that say nothing about its subject."""
     folded = unicodedata.normalize("NFKC", text).casefold()
     ignored = stop_words_of(text[:_LOOKED_AT])
     return [word for word in _WORD.findall(folded) if word not in STOP_WORDS and word not in ignored]

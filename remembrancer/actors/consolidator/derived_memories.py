@@ -32,12 +32,12 @@ MOST_PATTERNS: Final = 20
 MOST_TAGS: Final = 10
 MOST_ENTITIES: Final = 20
 CONFIDENCE_GAIN: Final = 0.05
-"""Several memories together are a little more certain than one."""
+"""Added because several memories together are a little more certain than one."""
 DIGITS: Final = 9
 SUMMARY_CHARACTERS: Final = 600
 """The approximate length of a summary."""
 LONGEST_SOURCE: Final = SUMMARY_CHARACTERS // SMALLEST_CLUSTER
-"""The longest memory that is summarised: a summary that repeats a longer memory saves nothing."""
+"""The longest memory that is summarised: repeating a longer one in a summary would save nothing."""
 
 Derived = tuple[AddMemory, *tuple[Edit, ...]]
 
@@ -181,7 +181,7 @@ def _derive(what: str, kind: Kind, sources: Sequence[Material], content: str) ->
         entities=_entities(sources),
         occurred_at=latest.happened_at,
     )
-    # Skipped if a source has changed: otherwise the derived memory would keep the old text.
+    # Skipped if a source has changed, because the derived memory would keep the old text.
     adding = AddMemory(memory, tuple((source.id, source.version) for source in sources))
     return (adding, *(AddLink(memory_id, source.id, "derived_from") for source in sources))
 

@@ -26,9 +26,9 @@ MAX_IDS: Final = 100
 SESSION_DETAILS_KEPT_S: Final = 30 * DAY_S
 """The turns, tool calls, scratchpads and tool outcomes of a session are deleted this long after it was closed."""
 RUNS_KEPT_S: Final = 90 * DAY_S
-"""Runs can be undone, and logs and versions of deleted memories are kept, for this long."""
+"""How long runs can be undone, and logs and versions of deleted memories are kept."""
 OPERATIONS_KEPT_S: Final = 30 * DAY_S
-"""An operation retried after this time would be applied again; queues are emptied much sooner."""
+"""An operation retried after this time would be applied again, but queues are emptied much sooner."""
 ALL_ROWS: Final = 1_000_000_000
 """A limit that no space reaches."""
 

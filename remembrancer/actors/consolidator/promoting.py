@@ -69,14 +69,14 @@ logger = logging.getLogger(__name__)
 
 
 def says_the_same(memory: Material, near: Found, now: float, min_cosine: float) -> tuple[Material, float] | None:
-    """The memory that another one can be merged into: the nearest with the same words (`near` is sorted, nearest
-    first). A memory that says something else may be just as near, and a derived memory may be derived from this one."""
+    """The memory that this one can be merged into, with their cosine: the nearest (`near` is sorted) with the same
+    words. A memory that says something else may be just as near, and a derived memory may be derived from this one."""
     originals = (pair for pair in alike(memory, near, now, min_cosine) if not pair[0].is_derived)
     return next((pair for pair in originals if same_in_words(memory.content, pair[0].content)), None)
 
 
 def alike(memory: Material, near: Found, now: float, min_cosine: float) -> Found:
-    """The memories that are so near to another one that a person may want to see both."""
+    """The memories near enough to this one that a person may want to compare them."""
     return [
         (other, cosine)
         for other, cosine in near
@@ -115,13 +115,13 @@ async def plan_for_project(
 
 
 def plan_promotions(promoted: Sequence[Promoted], near: Mapping[str, Found], now: float) -> list[Group]:
-    """The edits that promote memories, strongest first, grouped by memory, given the project's memories near each of
-    them. If several memories say the same thing, the strongest is promoted and the rest are merged into it."""
+    """The edits that promote memories, strongest first, grouped by memory. `near` contains the project's memories near
+    each of them. If several memories say the same thing, the strongest is promoted and the rest are merged into it."""
     covered = {source for memory, _ in promoted for source in memory.derived_from}
     rows = vectors_of([memory for memory, _ in promoted])
     cosines = rows @ rows.T
     moved: list[int] = []
-    targets: dict[str, Material] = {}  # promoted memories and targets of merges, after the edits so far
+    targets: dict[str, Material] = {}  # promoted memories and merge targets, with the edits so far
     groups: list[Group] = []
     for place, (memory, verdict) in enumerate(promoted):
         siblings = [(promoted[other][0], float(cosines[place, other])) for other in moved if cosines[place, other] > 0]
@@ -176,8 +176,8 @@ def _step(memory: Material, verdict: Verdict, now: float) -> ChainLink:
 def _merge(
     memory: Material, verdict: Verdict, now: float, into: Material, cosine: float, project: str | None = None
 ) -> tuple[ReviseMemory, ReviseMemory]:
-    """The changes that merge a memory into another: first to the target, then to the memory itself. `project`: the
-    memory's project, if it is merged into one of the user's memories."""
+    """The edits that merge a memory into another: first the target's, then the memory's own. `project` is the memory's
+    project if the target is one of the user's memories."""
     is_repeated = normalised(memory.content) == normalised(into.content)
     origin, whose = ("", "") if project is None else (f" of the project {project}", "the user's ")
     merging = ReviseMemory(
@@ -289,7 +289,7 @@ def held_in_both(
 async def _merge_into_user(
     store: StoreClient, project: ProjectRef, clock: Clock, promoted: Promoted, into_id: str, cosine: float
 ) -> bool:
-    """Returns False if the memory was not merged. The user's memory is changed first: if the process dies in between,
+    """Returns False if the memory was not merged. The user's memory is changed first: if the process dies after that,
     the repeated job skips the first change, which has the same operation id, and makes the second."""
     memory, verdict = promoted
     targets = await all_memories(store, ReadMemories(None, memory_ids=(into_id,)))

@@ -22,7 +22,7 @@ from remembrancer.protocol.store_client import StoreClient
 from remembrancer.protocol.writes import ProjectRef
 
 WAIT_S: Final = 3.0
-"""The maximum time a caller waits for missing vectors."""
+"""The maximum time that a caller waits for missing vectors."""
 THEME_MEMORIES: Final = 1500
 """The number of a project's latest memories searched for themes."""
 THEME_STATUSES: Final[tuple[Status, ...]] = ("active", "consolidated", "promoted")
@@ -67,7 +67,7 @@ async def reflect(request: Reflect, store: StoreClient, settings: Settings, cloc
 async def find_patterns(
     store: StoreClient, project: ProjectRef, own: Sequence[Material], now: float
 ) -> list[PatternPlan]:
-    """The themes of a project's latest memories (even summarised or promoted ones) and of a session's memories."""
+    """The themes of a project's latest memories (also summarised and promoted ones) and a session's memories."""
     request = ReadMemories(project, scopes=("project",), statuses=THEME_STATUSES, with_vectors=True, newest_first=True)
     latest: list[Material] = []
     async for page in pages(store, request):

@@ -1,5 +1,5 @@
-"""The end of a session: valuable memories are promoted, related ones are summarised, and the session is closed, in
-separate transactions. If the process dies in between, the repeated job continues with the rest."""
+"""The end of a session: valuable memories are promoted, related ones are summarised, and the session is closed, each in
+a separate transaction. If the process dies between two of them, the repeated job continues with the rest."""
 
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -34,7 +34,7 @@ MOST_MEMBERS: Final = 50
 LABEL_NAMES: Final = 3
 SEED: Final = 20_240_229
 ITERATIONS: Final = 4
-"""The number of restarts from the algorithm's own result; further restarts hardly change it."""
+"""The number of further runs, each starting from the previous result; more runs hardly change it."""
 RANDOMNESS: Final = 0.001
 """The library's default."""
 

@@ -1,5 +1,5 @@
 """The consolidator's requests to the store. The id of an operation is derived from its edits, which name the versions
-that they expect. So repeating a plan repeats the same operation, and the store skips edits based on older versions."""
+that they expect. Repeating a plan therefore repeats the same operation, and the store skips edits of older versions."""
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ LONGEST_PAUSE_S: Final = 0.5
 ROWS: Final = 16
 """The number of memories in one request for similar memories."""
 PART_EDITS: Final = 200
-"""The number of edits in one transaction, which later operations wait for."""
+"""The number of edits in one transaction, for which later operations must wait."""
 NO_PROJECT: Final = ProjectRef("", "")
 
 Clock = Callable[[], float]
@@ -95,14 +95,14 @@ class Run:
 
     store: StoreClient
     project: ProjectRef | None
-    """The project whose memories the run changes; None: the user's memories."""
+    """The project whose memories the run changes, or None for the user's memories."""
     run_id: str
     kind: RunKind
     clock: Clock
     session_id: str = ""
     dry_run: bool = False
     place: Place = "project"
-    """A run of a project may also change the user's memories."""
+    """A run on a project may also change the user's memories."""
     parts: int = 0
 
     async def write(self, groups: Iterable[Group]) -> set[str]:
@@ -110,7 +110,7 @@ class Run:
         passed_over: set[str] = set()
         for edits in [] if self.dry_run else packed(groups):
             outcome = await self.write_part(edits)
-            # Skipping an existing link need not be reported.
+            # If a link already exists, skipping it need not be reported.
             making = (AddMemory.__name__, ReviseMemory.__name__)
             passed_over |= {skipped.memory_id for skipped in outcome.skipped if skipped.edit in making}
         return passed_over
@@ -126,7 +126,7 @@ class Run:
 
 
 def packed(groups: Iterable[Group]) -> list[Group]:
-    """The edits of each part of a run, in order. No group is divided, however large it is."""
+    """The edits of each part of a run, in order. No group is split, however large."""
     parts: list[Group] = []
     for group in filter(None, groups):
         if parts and len(parts[-1]) + len(group) <= PART_EDITS:

@@ -23,7 +23,7 @@ from remembrancer.protocol.system import give_back_memory, lower_thread_priority
 from remembrancer.protocol.work import AskWorker, EmbedQuery, EmbedText, ToWorker, WorkerState, to_worker
 
 CREDIT: Final = 128
-"""The number of texts taken at a time. Memories are short: with two batches or more, the model never waits."""
+"""The number of texts taken at a time. Memories are short: with at least two batches, the model never waits."""
 
 OPEN_TEXTS: Final = 32
 """The maximum number of texts in progress. When a worker dies, the store suspects this many of its oldest jobs."""
@@ -31,7 +31,7 @@ FIRST_RETRY_S: Final = 1.0
 LAST_RETRY_S: Final = 30.0
 """The longest pause between attempts to load a model: 1, 2, 4 … 30 s."""
 IDLE_S: Final = 2.0
-"""Freed memory is returned to the system after this time without work."""
+"""After this time without work, freed memory is returned to the system."""
 NOT_ADMITTED: Final = "the store does not accept this embedder: it was revoked there, or never invited"
 
 Made = TypeVar("Made")
@@ -39,8 +39,8 @@ logger = logging.getLogger(__name__)
 
 
 class EmbedderActor(Actor):
-    """One thread loads the model and embeds passages, another embeds questions. When a worker announces that its model
-    is loaded, it holds no texts. `endpoint` and `keys` are for a store on another host."""
+    """One thread loads the model and embeds passages, another embeds questions. A worker that announces a loaded model
+    holds no texts. `endpoint` and `keys` are for a store on another host."""
 
     def __init__(self, spec: LaunchSpec, *, endpoint: str = "", keys: CurveKeys | None = None) -> None:
         super().__init__(spec)
@@ -63,11 +63,11 @@ class EmbedderActor(Actor):
         self._error: str | None = None
         self._leaving = False
         self._news = asyncio.Event()
-        """Set when a text arrives, when the model is gone, or when the wait is over."""
+        """Set when a text arrives, the model becomes unusable, or the wait is over."""
         self._texts: dict[int, str] = {}
-        """Texts that wait to be embedded, by request id."""
+        """Texts waiting to be embedded, by request id."""
         self._open: dict[int, str] = {}
-        """Texts being embedded. Dropping them replaces the dictionary."""
+        """Texts being embedded. They are dropped by replacing the dictionary."""
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         async with self._store:
@@ -76,7 +76,7 @@ class EmbedderActor(Actor):
             task_status.started()
             try:
                 await self._work()
-                await anyio.sleep_forever()  # meanwhile, the last answers are sent, and questions are refused
+                await anyio.sleep_forever()  # until then, the last answers are sent, and questions are refused
             finally:
                 self._passages.shutdown(wait=False)
                 self._questions.shutdown(wait=False)
@@ -142,7 +142,7 @@ class EmbedderActor(Actor):
         return EmbedderHealth(self._error)
 
     async def drain(self, reason: str) -> None:
-        """Tell the store that this worker is leaving, and answer the texts completed by the current batch."""
+        """Tell the store that this worker is leaving, and answer the texts that the current batch completes."""
         self._leaving = True
         self._store.send(self._state())
         self._news.set()
@@ -153,7 +153,7 @@ class EmbedderActor(Actor):
         message_id = self._store.heard.message_id
         match message:
             case EmbedText(text=text):
-                # Otherwise the store has been informed, and gives the text to another worker.
+                # Otherwise the store has been told, and gives the text to another worker.
                 if self._engine is not None and not self._leaving:
                     self._texts[message_id] = text
                     self._news.set()
@@ -213,7 +213,7 @@ class EmbedderActor(Actor):
 
 class RemoteEmbedderActor(EmbedderActor):
     """Works for another host's store, over TCP with CURVE, and reports to a person through `say`. No launcher watches
-    it: it runs until it is told to stop or its store refuses it for good, which completes `ended`."""
+    it: it runs until `stop` is called or the store refuses it for good; both complete `ended`."""
 
     def __init__(self, spec: LaunchSpec, endpoint: str, keys: CurveKeys, say: Callable[[str], None]) -> None:
         super().__init__(spec, endpoint=endpoint, keys=keys)
@@ -237,8 +237,8 @@ class RemoteEmbedderActor(EmbedderActor):
         super()._on_connection(up)
 
     def _on_refused(self, reason: bool | str) -> None:
-        """`reason`: True if the store does not accept this worker, a text if the store gave a reason, False if the
-        handshake was not completed, which may be temporary, unless the key file belongs to another store."""
+        """`reason`: True if the store does not accept this worker; a text if the store gave a reason; False if the
+        handshake was not completed, which may be temporary (or permanent, if the key file belongs to another store)."""
         if reason is False:
             if not self._is_doubted:
                 self._tell(f"{self._endpoint} does not accept this key file: does it belong to another memory?")

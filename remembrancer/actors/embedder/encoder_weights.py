@@ -10,18 +10,18 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, te
 from numpy.typing import NDArray
 
 PRECISION: Final = "w7a8"
-"""The precision of the vectors: weights of 7 bits, activations of 8. Change it together with any rule that affects the
+"""The precision of the vectors: 7-bit weights and 8-bit activations. Change it together with any rule that affects the
 vectors, since vectors of different precisions are not compared."""
 LARGEST_WEIGHT: Final = 63
 """Seven bits instead of eight: x86 processors without VNNI add two products of a uint8 and an int8 in 16 bits with
 saturation, and 2 * 255 * 63 fits there. So all processors compute the same vectors. (onnxruntime's
-`session.x64quantprecision` would allow eight bits, but also slows down processors with VNNI by half.)"""
+`session.x64quantprecision` would allow eight bits, but makes processors with VNNI half as fast.)"""
 
 Floats = NDArray[np.float32]
 
 
 class Product(NamedTuple):
-    """A matrix of the encoder: integers, with a row for each input, and a scale and a bias for each output."""
+    """A matrix of the encoder, as integers: one row for each input, and a scale and a bias for each output."""
 
     weights: NDArray[np.int8]
     scales: Floats
@@ -44,7 +44,7 @@ class EncoderWeights(Protocol):
 
 
 def graph_of(model: str) -> Path:
-    """The file with a model's graph, which computes each token's last hidden state from the `embeddings`."""
+    """The file with a model's graph, which computes each token's last hidden state from `embeddings`."""
     return Path(__file__).parent / "data" / f"{model}.onnx"
 
 
@@ -72,8 +72,8 @@ def narrowed(matrix: Floats) -> tuple[NDArray[np.int8], Floats]:
 
 class MiniLM:
     """The weights of all-MiniLM-L6-v2 from the packaged file: int8, with a scale for each row of the embeddings and
-    each column of a product. A sentence's vector has a cosine of 0.98 to 0.99 with the vector from the unchanged file.
-    Each weight can be read only once. Raises protobuf's `DecodeError`."""
+    each column of a product. A sentence's vector has a cosine of 0.98 to 0.99 with that of the original model. Each
+    weight can be read only once. Raises protobuf's `DecodeError`."""
 
     layers = 6
     _NAMES: Final[Mapping[str, str]] = {
@@ -90,7 +90,7 @@ class MiniLM:
     def __init__(self, file: Path) -> None:
         content = file.read_bytes()
         self._constants = _constants_in(content)
-        # The products have no names in the file, and are identified by their order.
+        # The products have no names in the file; their order identifies them.
         matrices = [name for name in self._constants if name.startswith("val_") and name.endswith("_q")]
         products = [f"l{layer}.{part}" for layer in range(self.layers) for part in ("q", "k", "v", "ao", "fi", "fo")]
         self._matrices = dict(zip(products, matrices, strict=True))
@@ -142,7 +142,7 @@ message_type {
     field { name: "graph" number: 7 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: ".onnx_read.Graph" }
 }
 """
-"""The fields of `onnx.proto` that are read, which makes the package `onnx` unnecessary."""
+"""The fields of `onnx.proto` that are read. Listing them here makes the package `onnx` unnecessary."""
 
 
 def _constants_in(content: bytes) -> dict[str, NDArray[Any]]:

@@ -18,7 +18,7 @@ from remembrancer.protocol.work import CALIBRATED, DEFAULT_MODEL, CosineScale, M
 VOCABULARY: Final = Path(__file__).parent / "data" / "vocab.txt"
 REVISION_DIGITS: Final = 16
 BATCH_TOKENS: Final = 2048
-"""Large enough to be worth a batch's fixed cost, small enough that other texts hardly wait for it."""
+"""Large enough for a batch to be worth its fixed cost, small enough that other texts hardly wait for it."""
 
 Vector = NDArray[np.float32]
 """One dimension: the vector of one text."""
@@ -46,13 +46,13 @@ class Engine(abc.ABC):
     passage_budget: int
     """The maximum number of tokens in a passage, without the special tokens (and the prompt) around it."""
     passage_tokens = PASSAGE_TOKENS
-    """The length in tokens at which texts are split, if the budget allows it."""
+    """The length in tokens of the passages that texts are split into, if the budget allows it."""
     batch_tokens = BATCH_TOKENS
 
     @abc.abstractmethod
     def embed_passages(self, texts: Sequence[str]) -> Vectors:
         """One row of unit length for each text, in the given order. Text beyond the window is ignored. Raises
-        `ModelUnusable` if the engine cannot make vectors at the moment."""
+        `ModelUnusable` if the engine cannot embed texts at the moment."""
 
     @abc.abstractmethod
     def embed_questions(self, texts: Sequence[str]) -> Vectors:
@@ -77,7 +77,7 @@ PROBES: Final = (
     ("How is the weather measured?", "A sensor on the roof reports temperature and wind each minute."),
     ("What should reviewers look at?", "Check error handling first when you go through a pull request."),
 )
-"""Questions, and texts that answer them. Changes to these change the vectors of the multilingual model."""
+"""Questions, and texts that answer them. Changing them changes the vectors of the multilingual model."""
 
 
 def scale_of(engine: Engine) -> CosineScale:
@@ -123,7 +123,7 @@ def packaged_weights(package: str, file: str, expected: str, remedy: str) -> Pat
 
 
 class TextTokenizer:
-    """Only the library's batch calls are used: they release the interpreter's lock while they work."""
+    """Uses only the library's batch calls, which release the interpreter's lock while they work."""
 
     def __init__(self, tokenizer: Any) -> None:
         padding = tokenizer.padding
@@ -146,7 +146,7 @@ def default_tokenizer() -> TextTokenizer:
 
 
 def local_tokenizer(directory: Path) -> TextTokenizer:
-    """A directory's `tokenizer.json`, or its `vocab.txt`, read as lower-cased BERT's. Raises `ModelUnusable`."""
+    """The tokenizer in a directory's `tokenizer.json` or, for lower-case BERT, `vocab.txt`. Raises `ModelUnusable`."""
     own, vocabulary = directory / "tokenizer.json", directory / "vocab.txt"
     try:
         if own.is_file():
@@ -159,5 +159,5 @@ def local_tokenizer(directory: Path) -> TextTokenizer:
 
 
 def bert_tokenizer(vocabulary: Path) -> Any:
-    """BERT's lower-cased WordPiece: without accents, with separate Chinese characters, [CLS] … [SEP]."""
+    """BERT's lower-case WordPiece: no accents, Chinese characters separated, [CLS] … [SEP]."""
     return Tokenizer.from_str(BertWordPieceTokenizer(str(vocabulary)).to_str())

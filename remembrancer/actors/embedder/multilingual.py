@@ -20,12 +20,12 @@ from remembrancer.protocol.work import ModelChoice, ModelIdentity
 WEIGHTS_SHA256: Final = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
 MODEL: Final = "multilingual-e5-small"
 CENTRED: Final = f"{PRECISION}c"
-"""The precision, marked to show that the vectors' common part is removed: change it together with `PROBES`."""
+"""The precision, with a mark that the vectors' common part is removed. Change it together with `PROBES`."""
 _HEADER: Final = struct.Struct("<4sI7ifi5iQ")
 """Magic, version; width, layers, heads, inner width, rows, window, types; epsilon, weights of a block; pieces, the ids
 of the beginning, end, padding and unknown tokens, and the length of the pieces in bytes."""
 _BLOCK: Final = np.dtype([("scale", "<f2"), ("nibbles", "u1", 16)])
-"""32 weights: a scale, and 4 bits for each weight, those of the first half in the low bits."""
+"""32 weights: a scale, and 4 bits for each weight, with the first half in the low bits."""
 
 _AS_TRAINED: Final = {0x200D: " ", 0xFF5E: "~"}
 """Characters that sentencepiece normalises differently now than when the model was trained."""
@@ -126,8 +126,8 @@ def _unfolded(blocks: NDArray[np.void]) -> NDArray[np.float32]:
 
 
 class MultilingualEngine(Int8Engine):
-    """The model's vectors have a large common part, the mean of `PROBES`. Without it, cosines of unrelated texts are
-    near 0 instead of 0.75, which improves retrieval (Mu and Viswanath, All-but-the-Top, ICLR 2018)."""
+    """The model's vectors have a large common part, the mean of `PROBES`. Removing it brings the cosines of unrelated
+    texts from 0.75 down to about 0, which improves retrieval (Mu and Viswanath, All-but-the-Top, ICLR 2018)."""
 
     passage_prompt, question_prompt = "passage: ", "query: "
 

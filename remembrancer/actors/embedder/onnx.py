@@ -1,5 +1,5 @@
 """The default engine: all-MiniLM-L6-v2 with onnxruntime, without torch. It computes with integers, one text at a time,
-so a vector does not depend on other texts. Other models are run as they are, in padded batches."""
+so a text's vector does not depend on other texts. Other models are run unchanged, in padded batches."""
 
 import json
 import os
@@ -32,10 +32,10 @@ from remembrancer.protocol.work import ModelChoice, ModelIdentity
 DEFAULT_MODEL: Final = "all-MiniLM-L6-v2"
 WEIGHTS_SHA256: Final = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 DEFAULT_WINDOW: Final = 256
-"""In tokens, including special tokens: the length that the model was tuned for, below its maximum of 512."""
+"""In tokens, including special tokens: the length for which the model was tuned, below its maximum of 512."""
 _SPIN_US: Final = "200"
 _SLOWER: Final = ["SkipLayerNormFusion"]
-"""onnxruntime's fused operator takes five times as long as two separate ones: a fifth of a text's time."""
+"""onnxruntime's fused operator takes five times as long as two separate ones, or a fifth of the time for a text."""
 
 
 class OnnxEngine(Engine):
@@ -48,7 +48,7 @@ class OnnxEngine(Engine):
         self._inputs = {each.name for each in session.get_inputs()}
         self._window = identity.window_tokens
         self.tokenizer = tokenizer
-        dimensions = self.embed_questions(["."]).shape[1]  # also the warm-up: the first run allocates
+        dimensions = self.embed_questions(["."]).shape[1]  # also a warm-up, since the first run allocates
         self.identity = msgspec.structs.replace(identity, dimensions=dimensions)
         prompts = tokenizer.count_tokens([self.passage_prompt, self.question_prompt])
         self.passage_budget = self._window - tokenizer.marks - max(prompts)
@@ -76,7 +76,7 @@ class OnnxEngine(Engine):
 
 class Int8Engine(OnnxEngine):
     """The engine for a graph with integer products: one text at a time, and passages in several threads. The session
-    has a single thread: splitting the products of one text doubles the processor time and is hardly faster."""
+    has a single thread: splitting the products of one text would double the processor time and save hardly any time."""
 
     def __init__(
         self, identity: ModelIdentity, tokenizer: ModelTokenizer, weights: EncoderWeights, graph: Path, threads: int
@@ -93,7 +93,7 @@ class Int8Engine(OnnxEngine):
         return np.vstack(vectors)
 
     def embed_passages(self, texts: Sequence[str]) -> Vectors:
-        """The threads are started by the first call, and inherit its priority."""
+        """The first call starts the threads, which inherit its priority."""
         alone = super().embed_passages
         if self._threads is None:
             return alone(texts)
@@ -123,7 +123,7 @@ def load(choice: ModelChoice, _: Settings, threads: int) -> OnnxEngine:
 
 def open_session(graph: Path, threads: int, weights: Mapping[str, NDArray[Any]] = MappingProxyType({})) -> Any:
     """A session that is fast, but small and quiet when idle. Tuned on two cores."""
-    # Otherwise onnxruntime creates an id of this machine in ~/.cache on import, and sends events to its vendor.
+    # Without this, onnxruntime creates an id for this machine in ~/.cache on import, and sends events to its vendor.
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     try:
         import onnxruntime

@@ -1,5 +1,5 @@
-"""Splits a text into overlapping passages that fit a model's window. A passage ends with a sentence, if one ends in the
-second half of the window; otherwise between words; and within a word only if the word is long."""
+"""Splits a text into overlapping passages that fit a model's window. A passage ends with a sentence if one ends in the
+second half of the window, and otherwise between words. Only long words are split."""
 
 import re
 from bisect import bisect_left, bisect_right
@@ -11,24 +11,24 @@ from remembrancer.memory.sentences import SENTENCE_END
 from remembrancer.memory.tokens import CHARACTERS_A_TOKEN
 
 PASSAGE_TOKENS: Final = 96
-"""A passage's length for small models: a detail of a longer passage is lost in the mean of its tokens."""
+"""The length of passages for small models. In a longer passage, details are lost in the mean over the tokens."""
 OVERLAP: Final = 0.1
-"""The share of a passage that the next one may repeat at its start: most passages start with a sentence anyway."""
+"""The share of a passage that the next one may repeat. It is small, since most passages start with a sentence."""
 LONG_WORD: Final = 1 / 8
 """A word that fills a larger share of a passage than this may be split."""
 WORDS_AT_ONCE: Final = 10_000
-"""The number of words tokenized at once; meanwhile, each token takes a few hundred bytes."""
+"""The number of words tokenized at once. During that time, each token takes a few hundred bytes."""
 _WORD: Final = re.compile(r"(\S{1,200})\s*")
 
 
 class TokenCounter(Protocol):
-    """The part of a tokenizer that the splitter needs. Special tokens around the text do not count."""
+    """The part of a tokenizer that the splitter needs. It does not count special tokens around the text."""
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]: ...
 
 
 class MeasuredPassage(NamedTuple):
-    """Characters `start` to `end` of a text, and the number of their tokens."""
+    """The characters of a text from `start` to `end`, and the number of their tokens."""
 
     start: int
     end: int
@@ -64,7 +64,7 @@ def split_passages(text: str, tokenizer: TokenCounter, budget: int) -> list[Meas
             (tokens,) = tokenizer.count_tokens([part])
             if tokens <= budget or end - first == 1:
                 break
-            # Words can have more tokens together than separately, and so can the rest of a long word.
+            # Words may have more tokens together than separately, and so may the rest of a long word.
             first, end = (first, end - 1) if end - reached > 1 else (first + 1, end)
         passages.append(MeasuredPassage(starts[first], starts[first] + len(part), tokens))
         repeated = max(bisect_left(before, before[end] - int(budget * OVERLAP)), first + 1)

@@ -1,5 +1,5 @@
-"""Engines behind HTTP: Voyage AI, and any server with OpenAI's API (Ollama, LM Studio, vLLM, TEI). A provider's failure
-makes the engine unusable for a while; a failure with one text affects only that text."""
+"""Engines behind HTTP: Voyage AI, and any server with OpenAI's API (Ollama, LM Studio, vLLM, TEI). If a provider fails,
+its engine is unusable for a while; if it fails on one text, only that text is affected."""
 
 import math
 import os
@@ -20,9 +20,9 @@ from remembrancer.protocol.errors import InternalError, ModelUnusable
 from remembrancer.protocol.work import ModelChoice, ModelIdentity
 
 ATTEMPTS: Final = 4
-"""The attempts for passages. A question gets only one: a fallback or keyword search answers sooner than a retry."""
+"""The attempts for passages. A question gets only one: a fallback or keyword search is faster than a retry."""
 LONGEST_WAIT_S: Final = 20.0
-"""A provider that asks for a longer pause is not used for a while."""
+"""If a provider asks for a longer pause, it is not used for a while."""
 QUESTION_TIMEOUT_S: Final = 3.0
 PASSAGES_TIMEOUT_S: Final = 30.0
 CONNECT_TIMEOUT_S: Final = 5.0
@@ -30,7 +30,7 @@ MOST_TEXTS: Final = 128
 """Every provider accepts this many texts in one request."""
 WINDOW_TOKENS: Final = 512
 """For questions, and for passages of providers' own models. These models can read thousands of tokens but are made for
-paragraphs of this length: shorter passages mean more vectors, each three times as wide as a small model's."""
+paragraphs of this length. Shorter passages would mean more vectors, each three times as wide as a small model's."""
 PROBE: Final = "."
 FAULTS_OF_TEXTS: Final = frozenset({400, 413, 422})
 PASSING: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
@@ -56,7 +56,7 @@ class Provider(NamedTuple):
     model: str
     dimensions: int
     own_models: str
-    """The prefix of the provider's own model names. Other models (of Ollama, TEI …) count as small models."""
+    """The prefix of the names of the provider's own models. Others (of Ollama, TEI …) count as small models."""
     kinds: tuple[str, str] | None
     """The API's names for a passage and a question, if it distinguishes between them."""
 
@@ -75,11 +75,11 @@ PROVIDERS: Final = {
 
 
 class _BadAnswer(Exception):
-    """A bad answer, or a refusal, that may be caused by a text in the request."""
+    """An invalid answer, or a refusal, that a text in the request may have caused."""
 
 
 class ProviderEngine(Engine):
-    """Its threads do not run a model: they wait for answers, as many at once as the settings allow."""
+    """Its threads do not run a model but wait for answers, as many at once as the settings allow."""
 
     def __init__(self, provider: Provider, model: str, url: str, key: str | None, settings: Settings) -> None:
         self._provider = provider
@@ -143,12 +143,12 @@ class ProviderEngine(Engine):
                 wait_s = error.wait_s if error.wait_s is not None else 0.5 * 2**attempt * random.uniform(0.8, 1.2)  # noqa: S311
                 if attempt == ATTEMPTS - 1 or wait_s > LONGEST_WAIT_S:
                     raise
-                # This applies to all requests, since the limit belongs to the key.
+                # The limit belongs to the key, so it applies to all requests.
                 self._not_before = max(self._not_before, time.monotonic() + wait_s)
         raise AssertionError("the last attempt returns or raises")
 
     def _ask_or_blame(self, texts: Sequence[str], timeout_s: float, *, is_question: bool = False) -> Vectors:
-        """A bad answer is blamed on a text (`InternalError`) only if the provider otherwise works."""
+        """A bad answer is blamed on a text (`InternalError`) only if the provider works for a test text."""
         try:
             return self._ask(texts, timeout_s, is_question=is_question)
         except _BadAnswer as error:

@@ -47,8 +47,8 @@ class _Row(NamedTuple):
 
 
 def embed_texts(engine: Engine, texts: Mapping[int, str], most: int) -> Iterator[list[tuple[int, EmbeddedText | str]]]:
-    """Embed texts in batches of at most `most` passages (0: any number) of similar length, the shortest first. Yields
-    the finished texts, before the first batch and after each: their keys, with the vectors or the error."""
+    """Embed texts in batches of at most `most` passages (0: no limit) of similar length, shortest first. Yields the
+    finished texts before the first batch and after each batch: their keys, with the vectors or the error."""
     unfinished: dict[int, tuple[tuple[Passage, ...], dict[int, Vector]]] = {}
     rows: list[_Row] = []
     finished: list[tuple[int, EmbeddedText | str]] = []
@@ -88,7 +88,7 @@ def passages_of(engine: Engine, text: str) -> list[MeasuredPassage]:
 
 
 def batch_size(engine: Engine, rows: Sequence[_Row], most: int) -> int:
-    """The number of rows in a batch, shortest rows first: at least one, at most `most` (0: any number)."""
+    """The number of rows in a batch, shortest rows first: at least one, at most `most` (0: no limit)."""
     marks = engine.identity.window_tokens - engine.passage_budget
     fitting = (
         number
@@ -123,8 +123,8 @@ def in_words(error: Exception) -> str:
 
 
 def question_vector(engine: Engine, question: str) -> bytes:
-    """The vector of a question as float32. For a question longer than the window, it is the mean of the first two and
-    the last two parts, which usually contain the actual question."""
+    """The vector of a question as float32. If the question is longer than the window, this is the mean of its first two
+    and last two parts, which usually contain the actual question."""
     passages = split_passages(question, engine.tokenizer, engine.passage_budget)
     if len(passages) > 4:
         passages = passages[:2] + passages[-2:]
