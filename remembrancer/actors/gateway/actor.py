@@ -1,4 +1,4 @@
-"""The gateway: all MCP conversations, the write queue and the cache of recent answers, in one process."""
+"""The gateway: all MCP conversations, the write queue and a cache of recent answers, in one process."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 
 BROWSER_TOOLSETS: Final = "memory,admin,files,code"
 BROWSER_PORTS: Final = (18_080, 0)
-"""The ports to try for the memory browser: a rarely used one, so that a bookmark stays valid, then any (0)."""
+"""The ports to try for the memory browser: a rarely used one, which keeps bookmarks valid, then any port (0)."""
 
 STATUS_S: Final = 2.0
-"""The launcher's report takes 0.5 s when a process hangs."""
+"""The time limit for the launcher's report, which takes 0.5 s if a process hangs."""
 
 
 class GatewayActor(Actor):
-    """The gateway is ready when it listens on its socket and its queue is open; it never waits for the store."""
+    """Ready once it listens on its socket and its queue is open. The gateway never waits for the store."""
 
     def __init__(self, spec: LaunchSpec) -> None:
         super().__init__(spec)
@@ -59,7 +59,7 @@ class GatewayActor(Actor):
         self._queue = WriteQueue(spec.paths.write_queue, spec.settings.queue_limit)
         self._http: HttpServer | None = None
         self._opening = anyio.Lock()
-        self._browsed = spec.paths.run / "browser"  # its address while its pages may be open
+        self._browsed = spec.paths.run / "browser"  # the browser's address, while its pages may be open
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         settings, paths = self.spec.settings, self.spec.paths
@@ -108,7 +108,7 @@ class GatewayActor(Actor):
                     elif self._browsed.exists():
                         with suppress(MemoryUnavailable, OSError, ValueError):
                             await self._browser_url(urlsplit(self._browsed.read_text()).port or 0)
-                    gc.freeze()  # garbage collections during calls need not scan the modules, which stay loaded
+                    gc.freeze()  # modules stay loaded, so garbage collections during calls need not scan them
                     task_status.started()
                     await anyio.sleep_forever()
                 finally:
@@ -131,7 +131,7 @@ class GatewayActor(Actor):
         await self._tasks.start(self._http.serve)
 
     def _make_browser(self) -> ASGIApp:
-        from remembrancer.browser.app import Browser  # loads templates, which are needed only to browse
+        from remembrancer.browser.app import Browser  # loads templates, which only the browser needs
 
         named, _ = choose_tools(self._service.tools, BROWSER_TOOLSETS)
         return Browser(
@@ -144,7 +144,7 @@ class GatewayActor(Actor):
         )
 
     async def _browser_url(self, *ports: int) -> str:
-        """The browser's URL. If HTTP is off, starts it locally, preferably on `ports`. Raises `MemoryUnavailable`."""
+        """The browser's URL. Starts it locally if HTTP is off, preferably on `ports`. Raises `MemoryUnavailable`."""
         async with self._opening:
             for port in (*ports, *BROWSER_PORTS):
                 if self._http is None or self._http.url is None:
@@ -153,7 +153,7 @@ class GatewayActor(Actor):
             assert self._http is not None
             if self._http.url is None:
                 raise MemoryUnavailable(self._http.error or "HTTP is off")
-            with suppress(OSError):  # such as a full disk, which the browser's page Health shows
+            with suppress(OSError):  # for example, a full disk, which the browser's Health page shows
                 self._browsed.write_text(self._http.browser_url)
         return self._http.browser_url
 
@@ -184,7 +184,7 @@ class GatewayActor(Actor):
             self._store.store_failed(peer.failure)
 
     async def drain(self, reason: str) -> None:
-        """Finish the requests in progress, and tell the bridges that the stop is orderly: they start no new runtime."""
+        """Finish the requests in progress, and tell the bridges that the stop is orderly, so they start no runtime."""
         if self._http is not None:
             if not self._http.pages:
                 self._browsed.unlink(missing_ok=True)

@@ -1,5 +1,5 @@
 """Conversations over the gateway's Unix socket. A client connects, sends its hello and gets a session. An assistant's
-first prompt waits for a hook, which only calls tools: the slow MCP SDK is loaded only for the first bridge."""
+first prompt waits for a hook, which only calls tools: the MCP SDK is slow to load, and waits for the first bridge."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
 
 HIGH_WATER_BYTES: Final = 1024 * 1024
-"""While more bytes than this are unsent, no lines are read, and the SDK's server waits."""
+"""While more than this many bytes are unsent, no lines are read, and the SDK's server waits."""
 MAX_UNREAD_BYTES: Final = MAX_LINE_BYTES + MAX_STAMP_BYTES
 PAUSE_S: Final = 0.01
-"""The pause before a full session checks for its next line."""
+"""The pause before a session that is full checks whether it can take its next line."""
 HELLO_WAIT_S: Final = 5.0
 BACKLOG: Final = 256
 MAX_SESSIONS: Final = 512
@@ -80,9 +80,9 @@ class Hello(msgspec.Struct, frozen=True):
     environment: dict[str, str] = {}
     pid: int = 0
     passing: bool = False
-    """True if the client only sends requests for a session, which neither begins nor ends with the connection."""
+    """True if the client only sends requests for a session, and its connection neither begins nor ends that session."""
     named_project: ProjectRef | None = None
-    """The project in this home that a person named. Its directory may be gone, or inside that of another project."""
+    """A project in this home, chosen by a person. Its directory may be gone, or inside that of another project."""
 
 
 def read_hello(line: bytes) -> Hello:
@@ -109,7 +109,7 @@ def read_hello(line: bytes) -> Hello:
 
 
 def directory_of(hello: Hello, roots: list[str]) -> Path:
-    """The client's first root on this disk, the bridge's flag, its variable, or its working directory."""
+    """The client's first root on this disk, or the bridge's flag, its variable, or its working directory."""
     for uri in roots:
         path = path_of_uri(uri)
         if path is not None:
@@ -160,8 +160,8 @@ CallTool = Callable[[CallContext, "int | str", str, dict[str, Any]], Awaitable[C
 
 @dataclass(frozen=True, slots=True)
 class McpService:
-    """Everything a transport needs to serve clients. `server` returns the SDK's server; the first call loads the SDK.
-    `notices` are added to the first answer to every session."""
+    """Everything that a transport needs to serve clients. `server` returns the SDK's server; the first call loads the
+    SDK. `notices` are added to the first answer in every session."""
 
     incarnation: str
     server: Callable[[], Server[Any]]
@@ -211,7 +211,7 @@ class ToolCalls:
         return error_result(error, degraded=self.is_degraded(error), as_text=tool is not None and tool.answers_text)
 
     def is_degraded(self, error: RemembrancerError) -> bool:
-        """True if the store is unavailable and a retry may succeed: not for an invalid call."""
+        """True if the store is unavailable, and the call is valid and may succeed later."""
         return error.retry_possible and not self._service.store_health.usable
 
 
@@ -232,7 +232,7 @@ _decode_plain_call: Final = msgspec.json.Decoder(PlainCall).decode
 
 
 def plain_call_in(text: bytes) -> PlainCall | None:
-    """The tool call in a message; None for any other message, which the SDK handles."""
+    """The tool call in a message; None for other messages, which the SDK handles."""
     with suppress(ValueError, RecursionError):
         return _decode_plain_call(text)
     return None
@@ -259,11 +259,11 @@ class Session(ClientConversation):
         self._tasks = asyncio.TaskGroup()  # three times as fast as anyio's
         self._roots: list[str] = []
         self._directory_thread = anyio.CapacityLimiter(1)
-        """The session's own thread, so that a hanging directory does not block the shared pool's threads."""
+        """The session's own thread, so that a directory on a hanging disk does not block the shared threads."""
         self._caller: Caller | None = None
         self._open: dict[int | str, CallContext] = {}
         self._has_plain_calls = True
-        """True if the client's calls carry no client information."""
+        """True if the client's calls do not carry information about the client."""
 
     async def serve(self) -> None:
         async with self._tasks:
@@ -275,7 +275,7 @@ class Session(ClientConversation):
 
     @property
     def is_idle(self) -> bool:
-        """True if every request has been answered, apart from event streams."""
+        """True if every request except event streams has been answered."""
         return all(request.is_stream for request in self._open.values())
 
     async def caller(self) -> Caller:
@@ -307,7 +307,7 @@ class Session(ClientConversation):
             self._service.registry.known(self, caller)
 
     async def _take_lines(self) -> None:
-        """Requests that are open when the connection ends get no answers."""
+        """Requests that are still open when the connection ends get no answer."""
         try:
             while (line := await self._reader.readline()).endswith(b"\n"):
                 self.take_line(line)
@@ -343,7 +343,7 @@ class Session(ClientConversation):
         return context
 
     def _take_message(self, text: bytes, sent_ms: int) -> None:
-        """Refuse any other request, including the handshake that some releases send without waiting for its answer."""
+        """Refuse any other request, even the handshake that some releases send without waiting for an answer."""
         if _id_in(text) is not None:
             self._refuse(text, INVALID_REQUEST, "this kind of session can only call tools")
 
@@ -371,7 +371,7 @@ _decode_head: Final = msgspec.json.Decoder(_Head).decode
 
 
 def _id_in(text: bytes) -> int | str | None:
-    """The id of a request that cannot be decoded; None if it has no id that can be sent back."""
+    """The id of a request that cannot be decoded; None if there is no id that an answer could repeat."""
     try:
         return _decode_head(text).id
     except (msgspec.DecodeError, ValueError, RecursionError):
@@ -379,7 +379,7 @@ def _id_in(text: bytes) -> int | str | None:
 
 
 def as_text(text: str) -> str:
-    """Lone surrogates, which a path may contain, become question marks."""
+    """Replace lone surrogates, which may occur in a path, with question marks."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -405,7 +405,7 @@ class Listener:
         self.sessions: set[Session] = set()
 
     async def open(self) -> None:
-        """Replaces a dead gateway's socket: whoever holds the gateway's lock owns the path."""
+        """Replace the socket of a dead gateway: the path belongs to the gateway that holds the lock."""
         self._path.unlink(missing_ok=True)
         self._socket = await asyncio.start_unix_server(
             lambda *streams: self._tasks.start_soon(self._accept, *streams),
@@ -424,7 +424,7 @@ class Listener:
             session.say_goodbye(reason)
 
     async def aclose(self) -> None:
-        """May be called twice; sessions end with the task group that they run in."""
+        """May be called twice. Sessions end with their task group."""
         socket, self._socket = self._socket, None
         if socket is not None:
             socket.close()

@@ -1,5 +1,5 @@
-"""Asks a person once, through the client (elicitation), whether a new memory replaces an older one. This happens after
-the new memory is acknowledged, and no request waits for the answer."""
+"""Asks a person once, through the client (elicitation), whether a new memory replaces an older one. The question comes
+after the new memory is acknowledged, and no request waits for the answer."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ _SCHEMA: Final = {
 
 @dataclass
 class Questions:
-    """Counts stored memories and questions across all sessions."""
+    """The numbers of stored memories and of questions, over all sessions."""
 
     stores: int = 0
     asked: int = 0
@@ -38,7 +38,7 @@ class Questions:
 
 
 class Asking:
-    """The questions to one session. `write` sends a line to the client, `environment` is the client's environment."""
+    """The questions to one session. `write` sends a line to the client; `environment` is the client's environment."""
 
     def __init__(
         self, key: str, questions: Questions, write: Callable[[bytes], None], environment: Mapping[str, str]
@@ -52,18 +52,18 @@ class Asking:
         self._write = write
         self._can_ask = False
         self._pending: tuple[str, str, str] | None = None
-        """The request's id, and the ids of the old and the new memory."""
+        """The id of the open request, and the ids of the old and the new memory."""
 
     def note_capabilities(self, capabilities: object) -> None:
         offered = isinstance(capabilities, dict) and isinstance(capabilities.get("elicitation"), dict)
         self._can_ask = offered and self._is_attended
 
     def note_answer(self, tool: str, arguments: Mapping[str, Any], answer: Mapping[str, Any] | None) -> None:
-        """Count an answered tool call, and ask a question if it stored a memory that probably replaces another one."""
+        """Count an answered tool call. If it stored a memory that probably replaces another one, ask a question."""
         if tool not in STORES or answer is None or "error" in answer:
             return
         self._questions.stores += 1
-        # Not if the new memory belongs to its session alone, or the replacement is only possible or partial.
+        # Do not ask about a memory that only its session sees, or a replacement that is merely possible or partial.
         others = "if_replaced", "perhaps", "in_part"
         near = [each for each in answer.get("near") or () if each.keys().isdisjoint(others)]
         if not near or not self._can_ask or self._pending is not None or not self._questions.is_due:
@@ -83,7 +83,7 @@ class Asking:
         return self._pending is not None and self._pending[0] == request_id
 
     def take_decision(self, result: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The arguments of `update_memory`, if there is something to do. Without a decision, nothing more is asked."""
+        """The arguments of `update_memory`, or None for no change. Without a decision, nothing more is asked."""
         assert self._pending is not None
         (_, old, new), self._pending = self._pending, None
         content = result.get("content")

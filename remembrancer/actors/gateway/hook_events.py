@@ -1,5 +1,5 @@
-"""Records the events that hooks leave in a directory. The members of the input are named as in Claude Code (and Codex,
-VS Code and Qwen Code), Gemini CLI or Cursor, or as in a file left by release 0.2.0. If a crash leaves an event's file,
+"""Records the events that hooks leave in a directory. The input's members are named as in Claude Code (and Codex, VS
+Code and Qwen Code), Gemini CLI or Cursor, or as in a file left by release 0.2.0. If an event's file survives a crash,
 the event is recorded again under the same operation id, which changes nothing."""
 
 import json
@@ -29,7 +29,7 @@ MAX_TOOL_NAME: Final = 400
 MAX_CLIENT: Final = 100
 
 EARLIER_FORMAT: Final = 1
-"""The format of events from release 0.2.0, whose members differ from the members of the client's input."""
+"""The format of events from release 0.2.0, whose members differ from those of the client's input."""
 LARGEST_DURATION: Final = 2**63
 
 ANSWER_MEMBERS: Final = ("last_assistant_message", "prompt_response", "text")
@@ -40,9 +40,9 @@ TURNS: Final[dict[str, tuple[TurnRole, tuple[str, ...]]]] = {
     "PostCompact": ("system", ("compact_summary", "text")),
     "ContextGiven": ("system", ("text",)),
 }
-"""The role of each turn, and the members that may contain its text, of which the first present one is used."""
+"""The role of each turn, and the members that may contain its text; the first one that is present is used."""
 METADATA: Final[tuple[str, ...]] = ("trigger", "agent_type", "agent_id")
-"""The members kept as metadata of a turn."""
+"""The members that are kept as a turn's metadata."""
 
 
 class HookEvent(msgspec.Struct, frozen=True):
@@ -61,7 +61,7 @@ class HookEvent(msgspec.Struct, frozen=True):
 
 
 def to_operation(name: str, event: HookEvent) -> Operation:
-    """The operation for the event in the file `name`, which determines the operation's id. Text that looks like a
+    """The operation for the event in the file `name`; the name determines the operation's id. Text that looks like a
     credential is masked, since nobody chose to store it. Raises `InvalidInput`."""
     session = clean_name(event.session, field="session", longest=MAX_SESSION_ID)
     try:
@@ -161,14 +161,14 @@ LOOK_S: Final = 0.5
 PAUSE_S: Final = 5.0
 """The pause before retrying an event that cannot be written now, for example because the disk is full."""
 PRESENT_S: Final = 1800.0
-"""A session counts as present for this long after its last event, unless it has ended: people take time to think."""
+"""A session counts as present for this long after its last event, unless it ends: people need time to think."""
 
 logger = logging.getLogger(__name__)
 
 
 class HookIntake:
     """`apply` makes an operation durable, or raises an error. `shown` is called with the operation, the memories that a
-    hook has given to its session, the prompt or action, and True if there are no other memories."""
+    hook gave to its session, the prompt or action, and True if there are no other memories."""
 
     def __init__(
         self,
@@ -184,7 +184,7 @@ class HookIntake:
         self._last_events: dict[tuple[str, str], tuple[float, ProjectRef]] = {}
 
     def present(self) -> list[tuple[ProjectRef, str]]:
-        """The sessions with recent events. A session without a bridge must not count as abandoned between prompts."""
+        """The sessions with recent events, because a session without a bridge is not abandoned between two prompts."""
         now = self._clock()
         self._last_events = {key: last for key, last in self._last_events.items() if now - last[0] < PRESENT_S}
         return [(project, session) for (_, session), (_, project) in self._last_events.items()]
@@ -199,9 +199,9 @@ class HookIntake:
             await anyio.sleep(LOOK_S)
 
     async def take_all(self) -> None:
-        """Record all waiting events in order. Raises an error, and keeps the rest, if one cannot be written for now."""
+        """Record all waiting events in order. If one cannot be written now, raises the error and keeps the rest."""
         try:
-            with os.scandir(self._directory) as entries:  # in any format: unreadable files are removed
+            with os.scandir(self._directory) as entries:  # in any format, since unreadable files are removed
                 files = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
         except FileNotFoundError:
             return
@@ -213,7 +213,7 @@ class HookIntake:
         path = self._directory / name
         try:
             event, operation = await anyio.to_thread.run_sync(_read, path)
-            with anyio.CancelScope(shield=True):  # a write must not be cancelled half-way; it has its own time limit
+            with anyio.CancelScope(shield=True):  # a write must not be cancelled half-way, and has its own time limit
                 await self._apply(operation, self._clock())
             if event.event == CONTEXT_GIVEN:
                 given = event.given["metadata"]

@@ -1,6 +1,6 @@
 """MCP over streamable HTTP: access control, and the project and session of each request. A client that sends a
-handshake has a session, which ends with its gateway; any other client (the 2026-07-28 protocol, or a bare call) has
-none, and its retries are recognised by their `Idempotency-Key`. Protection against floods is left to a proxy."""
+handshake gets a session, which ends with its gateway. Other clients (the 2026-07-28 protocol, or a bare call) have no
+session; their retries are recognised by the header `Idempotency-Key`. Protection against floods is left to a proxy."""
 
 import asyncio
 import contextlib
@@ -49,15 +49,15 @@ HEALTH: Final = "/health"
 BROWSER: Final = "/browser"
 STOP_S: Final = 2.0
 IDLE_S: Final = 15
-"""Clients close idle connections sooner: otherwise a request could be lost on a closing connection."""
+"""Clients close idle connections earlier than this, so no request is lost on a connection that is closing."""
 RETRY_NOTICE_S: Final = 0.3
-"""Waiting clients are told to retry during this part of a stop."""
+"""The part of a stop during which waiting clients are told to retry."""
 STOPPED: Final = (
     "the memory service is stopping or restarting; try again in a moment, with the same id (a write may still have "
     "been stored)"
 )
 CHECK_S: Final = 0.5
-"""The time between two checks of an open stream's token."""
+"""The interval between checks of an open stream's token."""
 SESSION: Final = "mcp-session-id"
 VERSION: Final = "mcp-protocol-version"
 PROJECT: Final = "x-remembrancer-project"
@@ -90,7 +90,7 @@ class HttpRefusal(Exception):
 
 
 class Exchange:
-    """A request whose answer may have begun; `id` is its JSON-RPC id, once known."""
+    """A request; its answer may have begun. `id` is the request's JSON-RPC id, once known."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scope, self.receive = scope, receive
@@ -125,8 +125,8 @@ _decode_head: Final = msgspec.json.Decoder(MessageHead).decode
 
 
 def head_of(body: bytes) -> MessageHead:
-    """The head of a message; an empty head for anything else, which is left to the SDK. Raises `HttpRefusal` if the id
-    is neither a string nor an integer, since the SDK would treat the request as a notification."""
+    """The head of a message; an empty head for anything else, which the SDK handles. Raises `HttpRefusal` if the id is
+    neither a string nor an integer, since the SDK would treat the request as a notification."""
     with contextlib.suppress(ValueError, RecursionError):
         head = _decode_head(body)
         is_id = isinstance(head.id, int | str | msgspec.UnsetType) and not isinstance(head.id, bool)
@@ -137,7 +137,7 @@ def head_of(body: bytes) -> MessageHead:
 
 
 async def read_body(receive: Receive) -> bytes:
-    """Raises `HttpRefusal` if the body is too large or cut off."""
+    """Raises `HttpRefusal` if the body is too large or incomplete."""
     body, is_whole = bytearray(), False
     while not is_whole:
         message = await receive()
@@ -166,7 +166,7 @@ class Visitor(ClientConversation):
         super().__init__(key, tools, notices, client or None)
         self.has_announced_end = True
         self.owner = owner
-        """The owner of the session; nobody else can continue it."""
+        """The session's owner. Nobody else can continue the session."""
         self._caller = caller
 
     async def caller(self) -> Caller:
@@ -174,7 +174,7 @@ class Visitor(ClientConversation):
 
 
 class HttpServer:
-    """`url` is the server's address, `error` the reason if it does not listen. With `no_token`, requests without a
+    """`url` is the server's address; `error` is the reason if it does not listen. With `no_token`, requests without a
     token are answered, but only on this machine. `open_browser` creates the memory browser on first use."""
 
     def __init__(
@@ -197,7 +197,7 @@ class HttpServer:
         self._browser: ASGIApp | None = None
         self.pages = 0
         self._names: frozenset[str] | None = None
-        """The host names that clients may use for this server; None: any."""
+        """The host names by which clients may address this server; None: any."""
         self._sessions = Sessions(service)
         self._alone = StreamableHTTPSessionManager(service.server(), stateless=True)
         self._server: uvicorn.Server | None = None
@@ -208,7 +208,7 @@ class HttpServer:
 
     @property
     def browser_url(self) -> str:
-        """The memory browser's URL, empty while the server does not listen."""
+        """The memory browser's URL; empty while the server does not listen."""
         return "" if self.url is None else self.url.removesuffix(PATH) + BROWSER
 
     async def serve(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
@@ -246,7 +246,7 @@ class HttpServer:
             task_status.started()
             return
         self._allow_names(listener.getsockname()[1])
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # otherwise a body waits 40 ms for an ACK
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # without it, a body waits 40 ms for an ACK
         tls = bool(self._settings.http_certificate)
         address = f"[{host}]" if is_v6 else host
         self.url = f"{'https' if tls else 'http'}://{address}:{listener.getsockname()[1]}{PATH}"
@@ -281,10 +281,10 @@ class HttpServer:
     # --- one request ---
 
     def _allow_names(self, port: int) -> None:
-        """Set the hosts and origins that are served. A web page can make any host name point to this machine, so only
-        requests for our own names are served, from pages of allowed origins."""
+        """Set the allowed hosts and origins. A web page can make any host name point to this machine, so requests are
+        served only for our own names, and only from pages of allowed origins."""
         local = "|".join(re.escape(f"[{each}]" if ":" in each else each) for each in sorted(LOOPBACK))
-        # Without tokens, pages on other ports are not trusted: any account on this machine may serve one.
+        # Without tokens, pages on other ports are not trusted, since any account on this machine can serve them.
         origins = [f"https?://({local})" + (f":{port}" if self._no_token else r"(:\d+)?")]
         for each in self._settings.http_origins:
             origins += ([] if self._no_token else [".*"]) if each == "*" else [re.escape(each)]
@@ -309,7 +309,7 @@ class HttpServer:
             await refused.response(None)(scope, receive, send)
 
     async def _answer_always(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer in JSON even if a request raises: uvicorn would answer in plain text."""
+        """Answer in JSON even if a request raises an error, for which uvicorn would answer in plain text."""
         exchange, refused = Exchange(scope, receive, send), HttpRefusal(500, FAILED, code=INTERNAL_ERROR)
         try:
             await self._serve_request(exchange)
@@ -385,7 +385,7 @@ class HttpServer:
             reads_json = any(each in headers.get("accept", "*/*") for each in ("application/json", "*/*"))
             call, context = plain_call_in(body), CallContext(visitor, time.time())
             if call is not None and has_handshake and reads_json:
-                # It would take several times as long through the SDK.
+                # The SDK would take several times as long.
                 result = await self._service.call_tool(context, call.id, call.params.name, call.params.arguments)
                 self._sessions.note_use(session_id or "")
                 await exchange.answer(Response(result.response(call.id), media_type="application/json"))
@@ -453,7 +453,7 @@ class Sessions(StreamableHTTPSessionManager):
         self._registry = service.registry
 
     def note_use(self, session_id: str) -> None:
-        """Note a call that is answered without the SDK: otherwise its session would count as idle."""
+        """Note a call that is answered without the SDK, so that its session does not count as idle."""
         transport = self._server_instances.get(session_id)
         if transport is not None and transport.idle_scope is not None:
             until = anyio.current_time() + DEFAULT_SESSION_IDLE_TIMEOUT
@@ -467,7 +467,7 @@ class Sessions(StreamableHTTPSessionManager):
 
 
 def _place(directory: Path, grant: Grant | None) -> tuple[ProjectRef, str]:
-    """The project and the working tree of a directory, as visible to the holder of the token. Raises `HttpRefusal`."""
+    """The project and the working tree of a directory, as visible to the token's holder. Raises `HttpRefusal`."""
     project, tree = project_of(directory), working_tree_of(directory)
     has_all = grant is None or grant.every_project
     if grant is not None and not has_all and project.id not in {project_of(Path(each)).id for each in grant.projects}:
@@ -480,7 +480,7 @@ def _whose(grant: Grant | None) -> str:
 
 
 def _shared_session(grant: Grant | None) -> str:
-    """The session shared by all calls with one token but no session. A new token with an old name has a new session."""
+    """The session of all calls with the same token but no session. A new token of the same name has a new session."""
     if grant is None:
         return "session:http"
     return f"session:http-{hashlib.sha256(f'session {grant.sha256}'.encode()).hexdigest()[:32]}"

@@ -1,4 +1,4 @@
-"""The setting `markdown_index`: keeps a block of a Markdown file in step with the project's memories."""
+"""The setting `markdown_index`: keeps a block of a Markdown file up to date with the project's memories."""
 
 import logging
 import time
@@ -26,7 +26,7 @@ MAX_FILE_BYTES: Final = 1024 * 1024
 """Larger files are not updated."""
 USED_S: Final = 7 * DAY_S
 MOST_USED: Final = 8
-"""The maximum number of uses counted. Each use makes a memory count as newer by `USED_S`."""
+"""The maximum number of uses counted. For each use, a memory counts as newer by `USED_S`."""
 
 
 class MarkdownIndex:
@@ -69,7 +69,7 @@ class MarkdownIndex:
 
 
 def place_of(caller: Caller, named: str) -> tuple[Path, Path | None]:
-    """The file of a caller's project, and the tree that must contain it; None for a file that belongs to no tree."""
+    """The Markdown file for a caller, and the tree that must contain it (None: the file may be outside any tree)."""
     if not named.startswith(("/", "~/")):
         return Path(caller.directory) / named, Path(caller.directory)
     project = caller.project
@@ -78,7 +78,7 @@ def place_of(caller: Caller, named: str) -> tuple[Path, Path | None]:
 
 
 def _of_project(gathered: ContextGathered) -> ContextGathered:
-    """The project's memories alone, the most used and newest first."""
+    """Only the project's memories, the most used and newest first."""
     parts = gathered.memories, gathered.replaced, gathered.closed
     memories, replaced, closed = (tuple(each for each in part if each.scope == "project") for part in parts)
 
@@ -96,7 +96,7 @@ def _of_project(gathered: ContextGathered) -> ContextGathered:
 
 
 def read_file(path: Path, tree: Path | None) -> str | None:
-    """The file's text, empty if it does not exist. None if it must not be written: it is outside the tree (perhaps
+    """The file's text; empty if there is no file. None if the file must not be written: it is outside the tree (perhaps
     through a link), has neither block nor tree, is not plain text, is too large, or has merge conflicts."""
     if not path.parent.is_dir() or (tree is not None and not path.resolve().is_relative_to(tree.resolve())):
         return None

@@ -1,4 +1,4 @@
-"""The session of a bridge: an MCP conversation in which the SDK's server answers everything but plain tool calls."""
+"""The session of a bridge: an MCP conversation. The SDK's server answers everything but plain tool calls."""
 
 import json
 import time
@@ -19,11 +19,11 @@ from remembrancer.protocol.gateway_link import PARSE_ERROR
 from remembrancer.toolsets.service import Caller
 
 STREAM: Final = "subscriptions/listen"
-"""A request that stays open until the client ends it; a stop does not wait for it."""
+"""A request that stays open until the client ends it. A stop does not wait for it."""
 ROOTS_WAIT_S: Final = 1.0
 """The maximum time a tool call waits for the client's list of roots."""
 MAX_WAITING: Final = 64
-"""The maximum number of messages waiting to go to the SDK's server, or to come from it."""
+"""The maximum number of messages waiting to go to the SDK's server, or coming from it."""
 MAX_CLIENT_NAME: Final = 100
 
 
@@ -35,7 +35,7 @@ class McpSession(Session):
         self._roots_request = f"remembrancer-roots-{self.key}"
         self._roots_known = anyio.Event()
         self._expects_roots = False
-        self._has_plain_calls = False  # until a handshake, which the 2026-07-28 protocol does not have
+        self._has_plain_calls = False  # until a handshake; the 2026-07-28 protocol has none
 
     async def serve(self) -> None:
         server = self._service.server()
@@ -47,7 +47,7 @@ class McpSession(Session):
             self._writer.close()  # the client is gone
 
     async def caller(self) -> Caller:
-        """Waits a moment for the client's roots, if it has announced any."""
+        """Waits a moment for the client's roots, if it announced any."""
         if self._caller is None and self._expects_roots:
             with anyio.move_on_after(ROOTS_WAIT_S):
                 await self._roots_known.wait()
@@ -57,12 +57,12 @@ class McpSession(Session):
 
     @property
     def _is_full(self) -> bool:
-        """A bridge limits only the number of open requests: notifications and cancelled requests would pile up."""
+        """A bridge limits only open requests, so notifications and cancelled requests could pile up."""
         return self._inbox_send.statistics().current_buffer_used >= MAX_WAITING
 
     def _take_message(self, text: bytes, sent_ms: int) -> None:
         try:
-            # Not `validate_json`, which rejects lone surrogates: a later check can name the field that contains them.
+            # Unlike `validate_json`, this accepts lone surrogates: a later check can name the field that contains them.
             message = mcp.jsonrpc_message_adapter.validate_python(json.loads(text), by_name=False)
         except (ValueError, RecursionError) as error:
             self._refuse(text, PARSE_ERROR, f"not an MCP message ({type(error).__name__})")
@@ -116,7 +116,7 @@ class McpSession(Session):
             uris = [root.get("uri") for root in roots if isinstance(root, dict)]
             self._roots = [uri for uri in uris if isinstance(uri, str)]
         self._roots_known.set()
-        # Not earlier: without the roots, the session would get the wrong project. A call waits for a limited time.
+        # Not earlier: without the roots, the session would get the wrong project. A call waits only for a limited time.
         self._tasks.create_task(self._settle())
 
     async def _forget(self, request_id: int | str) -> None:

@@ -1,4 +1,4 @@
-"""The MCP server of all sessions: the handlers of requests, and the translation of errors to JSON-RPC."""
+"""The MCP server of all sessions: handles requests, and translates errors to JSON-RPC."""
 
 import logging
 from typing import Any, Final
@@ -23,7 +23,7 @@ from remembrancer.toolsets.tools import COMPLETE, error_envelope, instructions_o
 
 NAME: Final = "remembrancer"
 RESOURCE_NOT_FOUND: Final = -32002
-"""The error code of the handshake protocols; the 2026-07-28 protocol uses `INVALID_PARAMS` instead."""
+"""The error code in the handshake protocols; the 2026-07-28 protocol uses `INVALID_PARAMS` instead."""
 UNCACHED: Final[dict[str, Any]] = {"ttlMs": 0, "cacheScope": "private", **COMPLETE}
 """The fields of cacheable results in the 2026-07-28 protocol; the SDK removes them for older clients."""
 READ_ONLY: Final = "This session can only read: its token allows no changes."
@@ -32,7 +32,7 @@ CONSTANT: Final[dict[str, Any]] = {**UNCACHED, "ttlMs": 86_400_000}
 APPS: Final = "io.modelcontextprotocol/ui"
 APP_TYPE: Final = "text/html;profile=mcp-app"
 CARD: Final = "ui://remembrancer/card"
-"""The page in which clients with MCP Apps show the memories that these tools stored or found."""
+"""The page in which clients with MCP Apps show the memories that a tool stored or found."""
 WITH_CARD: Final = frozenset({("memory", "store_memory"), ("memory", "recall_memories")})
 
 Context = ServerRequestContext[Any, Any]
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 
 class Handlers:
-    """One method for each MCP request. Each request comes with a `CallContext` as its transport's context."""
+    """One method for each MCP request. The transport passes a `CallContext` with each request."""
 
     def __init__(self, calls: ToolCalls, resources: Resources, subscriptions: Subscriptions) -> None:
         self.calls = calls
@@ -85,7 +85,7 @@ class Handlers:
         return {}
 
     async def listen(self, ctx: Context, params: mcp.SubscriptionsListenRequestParams) -> Any:
-        """`subscriptions/listen`, until the stream ends. Only existing resources are acknowledged."""
+        """Handle `subscriptions/listen` until the stream ends. Only existing resources are acknowledged."""
         context = request_context(ctx)
         watcher = await self._watcher(context)
         held: list[str] = []
@@ -107,7 +107,7 @@ class Handlers:
         return self._subscriptions.watcher(context.session, await context.session.caller())
 
     async def _check_there(self, context: CallContext, uri: str) -> None:
-        """A session must not hear of resources that it cannot see. Raises `NotFound`, or the store's error."""
+        """A session must not learn of resources that it cannot see. Raises `NotFound`, or the store's error."""
         if uri not in FIXED:
             await self._read(context, uri)
 
@@ -148,7 +148,7 @@ def build_server(handlers: Handlers) -> Server[Any]:
         on_subscriptions_listen=handlers.listen,
         on_list_prompts=handlers.list_prompts,
         on_get_prompt=handlers.get_prompt,
-        get_tool_input_schema=lambda name: None,  # no tool has an argument that is repeated in a header
+        get_tool_input_schema=lambda name: None,  # no argument of a tool is repeated in a header
     )
 
     def instructions(ctx: Context) -> str:
@@ -156,7 +156,7 @@ def build_server(handlers: Handlers) -> Server[Any]:
         return instructions_of(session.tools) + (f" {READ_ONLY}" if session.withheld else "")
 
     async def discover(ctx: ServerRequestContext[Any, Any], _: mcp.RequestParams | None) -> Any:
-        """The SDK's handler, but without announcing that lists change."""
+        """Like the SDK's handler, but does not announce that lists change."""
         return mcp.DiscoverResult(
             supported_versions=list(MODERN_PROTOCOL_VERSIONS),
             capabilities=server.get_capabilities(),

@@ -1,5 +1,5 @@
-"""Records the beginnings and ends of sessions. A session begins with its first bridge, once its project is known, and
-ends when its last bridge reports that the client has gone. The store detects sessions that do not return."""
+"""Records when sessions begin and end. A session begins with its first bridge, once its project is known, and ends when
+its last bridge reports that the client has gone. The store detects sessions that do not return."""
 
 import abc
 import asyncio
@@ -22,24 +22,24 @@ from remembrancer.toolsets.service import Caller
 from remembrancer.toolsets.tools import Tool
 
 PRESENCE_S: Final = 5.0
-"""The interval between reports of presence; a session's grace period is several times as long."""
+"""The interval between reports of presence. A session's grace period is several times as long."""
 FIRST_WAIT_S: Final = 10.0
-"""A new gateway's first session waits this long for a starting store; then the session's start is queued."""
+"""A new gateway's first session waits this long for a starting store; then its start is queued."""
 
 logger = logging.getLogger(__name__)
 
 
 class ClientConversation(abc.ABC):
-    """A client's conversation, whatever the transport. `key` is unique; `notices` are added to its first answer."""
+    """A client's conversation over any transport. `key` is unique; `notices` are added to the first answer."""
 
     def __init__(self, key: str, tools: dict[str, Tool[Any]], notices: list[Notice], client: str | None = None) -> None:
         self.key = key
         self.tools = tools
         self.withheld = frozenset[str]()
-        """The tools left out for a read-only token."""
+        """The tools hidden from a read-only token."""
         self.client = client
         self.has_announced_end = False
-        """True if the client has gone for good: otherwise, a broken connection may be restored."""
+        """True if the client has gone for good; if False, a broken connection may be restored."""
         self._notices = notices
 
     @abc.abstractmethod
@@ -51,7 +51,7 @@ class ClientConversation(abc.ABC):
 
 
 class SessionRegistry:
-    """`on_known` is called when a session's project is known or changes; `on_left` when a connection has ended.
+    """`on_known` is called when a session's project becomes known or changes, `on_left` when a connection has ended.
     `of_hooks` returns the sessions that only hooks report as present."""
 
     def __init__(
@@ -63,7 +63,7 @@ class SessionRegistry:
         self._store = store
         self._of_hooks = of_hooks
         self._callers: dict[str, Caller] = {}
-        """By connection key."""
+        """The callers, by connection key."""
         self._waiting: asyncio.Queue[Operation] = asyncio.Queue()
         self._connection = anyio.Event()
         self._patience = anyio.CancelScope()
@@ -83,7 +83,7 @@ class SessionRegistry:
                 self._waiting.task_done()
 
     async def drain(self) -> None:
-        """Report all session ends so far. A session whose start was not reported begins at its next request."""
+        """Report all session ends so far. A session whose start is not reported yet begins at its next request."""
         self._stopping = True
         self._patience.cancel()
         await self._waiting.join()
@@ -109,8 +109,8 @@ class SessionRegistry:
         return {_session_of(caller) for caller in self._callers.values()}
 
     def _report(self, session: ClientConversation, caller: Caller, change: StartSession | EndSession) -> None:
-        """Queue a start or an end. The operation's id is derived from the connection's unique key: a reconnecting
-        bridge starts its session again, which changes nothing unless the session has ended."""
+        """Queue a start or an end. The operation's id is derived from the connection's unique key: a bridge that
+        reconnects starts its session again, which changes nothing unless the session has ended."""
         kind = type(change).__name__
         operation_id = derive_id(caller.bridge, session.key, kind, [caller.project.id, caller.session_id])
         self._waiting.put_nowait(Operation(operation_id, caller.project, caller.session_id, time.time(), change))

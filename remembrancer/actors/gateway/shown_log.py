@@ -22,7 +22,7 @@ FILE: Final = "shown.db"
 BATCH_S: Final = 2.0
 MAX_QUESTION: Final = 300
 QUOTED: Final = 24
-"""A quote is recognised by this many leading characters."""
+"""This many leading characters identify a quote."""
 SCHEMA: Final = Schema(
     Step(
         "0.2.0",
@@ -51,8 +51,8 @@ logger = logging.getLogger(__name__)
 
 
 class Shown(NamedTuple):
-    """A memory shown to a session, with the time and its position in the answer (from 1; 0: nothing was found). An
-    empty id stands for a part of a note, a transcript or code."""
+    """A memory shown to a session, with the time and its position in the answer (from 1; 0: nothing was found). Parts
+    of notes, transcripts and code have an empty id."""
 
     at: float
     project: str
@@ -64,17 +64,17 @@ class Shown(NamedTuple):
 
 
 class ShownLog:
-    """Writes the log. Run `run` as a task. Entries are kept for `kept_s`; with 0 nothing is logged."""
+    """Writes the log. Run `run` as a task. Entries are kept for `kept_s`; if that is 0, nothing is logged."""
 
     def __init__(self, home: Path, kept_s: float) -> None:
         self._path = home / FILE
         self._kept_s = kept_s
         self._pending: deque[Shown] = deque()
         self._writing = threading.RLock()
-        """Held by one writer at a time: a batch in progress must not write back erased words."""
+        """Held by one writer at a time, so that no writer restores words that another one erases."""
 
     def note(self, project: str, session_id: str, memory_ids: Sequence[str], tool: str, question: str) -> None:
-        """Log memories in the order of the answer. They are only queued, so a request may call this."""
+        """Log memories in the order of the answer. The entries are only queued, so a request may call this."""
         if self._kept_s:
             at, asked = time.time(), question[: 2 * MAX_QUESTION]
             shown = enumerate(memory_ids, 1) if memory_ids else [(0, "")]
@@ -94,7 +94,7 @@ class ShownLog:
     def flush(self) -> None:
         """Write the queued entries. Errors are only logged."""
         with self._writing:
-            batch = [self._pending.popleft() for _ in range(len(self._pending))]  # others can only append meanwhile
+            batch = [self._pending.popleft() for _ in range(len(self._pending))]  # others can only append
             try:
                 with _opened(self._path) as connection:
                     rows = [each._replace(question=masked(each.question)[:MAX_QUESTION]) for each in batch]
@@ -117,7 +117,7 @@ class ShownLog:
             drop_copies(self._path)
 
     def move(self, old: str, new: str) -> None:
-        """Move a project's entries to another project, from any process. Raises `MemoryUnavailable`."""
+        """Move a project's entries to another project. Any process may call this. Raises `MemoryUnavailable`."""
         if self._path.exists():
             try:
                 with _opened(self._path) as connection:
@@ -128,8 +128,8 @@ class ShownLog:
     def read(
         self, *, project: str = "", memory_id: str = "", session_id: str = "", since: float = 0.0, limit: int = 100
     ) -> list[Shown]:
-        """The entries of a project, a memory (by its id or a part of it) or a session, or all entries, latest first."""
-        with self._writing:  # a batch in progress is read as well
+        """The entries of a project, a memory (by its id or part of it) or a session, or all entries, latest first."""
+        with self._writing:  # waits for a batch that is being written
             if self._pending:
                 self.flush()
         if not self._path.exists():

@@ -1,4 +1,4 @@
-"""The gateway's access to the store. A write goes to the store if it is available, otherwise into the write queue. A
+"""The gateway's access to the store. A write goes to the store if it is available, and into the write queue if not. A
 read waits for a restarting store for as long as the call may take, and then gets the previous answer."""
 
 import asyncio
@@ -63,17 +63,17 @@ from remembrancer.toolsets.service import Asked, Caller, MemoryService, SessionS
 WRITE_SHARE: Final = 0.25
 """The fraction of a call's budget for which a write waits for the store before it is queued."""
 MIN_BUDGET_S: Final = 0.25
-"""The minimum budget of a request, however long its client has already waited."""
+"""The minimum budget of a request, however long its client has waited."""
 LOST_PAUSE_S: Final = 0.02
-"""The pause before a request whose connection was lost is sent again."""
+"""The pause before a request is sent again after its connection was lost."""
 MARGIN_S: Final = 0.2
 """The time reserved for returning the answer."""
 ERASE_S: Final = 30.0
-"""The time limit for an erasure, which includes rebuilding the word index."""
+"""The time limit for erasing a memory, which includes rebuilding the word index."""
 MAX_REFUSED: Final = 20
 """The maximum number of notices about refused writes kept for a session's next answer."""
 MOST_SESSIONS: Final = 512
-"""The maximum number of sessions whose state is kept."""
+"""The maximum number of sessions for which state is kept."""
 MAX_ANSWERS: Final = 100
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ class LastAnswer(NamedTuple):
 
 
 class LastAnswers:
-    """A request contains its project and session, so an answer shows nobody more than the store would have."""
+    """Keeps the last answers. A request names its project and session, so they get only what the store gave them."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[Request[Any], LastAnswer] = OrderedDict()
@@ -119,14 +119,14 @@ class LastAnswers:
 
 
 def _timeless(question: Request[Any], received_at: float) -> Request[Any]:
-    """The request without its reference time, so that it equals a later request for the current state."""
+    """The request without its reference time, which makes it equal to a later request for the current state."""
     if getattr(question, "valid_at", None) == received_at:
         return msgspec.structs.replace(question, valid_at=math.inf)
     return question
 
 
 class StoreAccess(MemoryService):
-    """Reads, writes and counts for tools, resources, hooks and sessions. Run `run` as a task."""
+    """Reads, writes and counts on behalf of tools, resources, hooks and sessions. Run `run` as a task."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class StoreAccess(MemoryService):
         self.writes = WriteNews()
         self.applied = self.writes.note
         self.on_recall: Callable[[Caller], None] = lambda caller: None
-        """Called during a request, with the caller to whom memories are shown."""
+        """Called when a request shows memories, with the caller."""
         self._answers = LastAnswers()
         self.run = Drain(queue, store, self.writes.note, self._note_refused).run
         self.shown_log = ShownLog(paths.home, settings.shown_kept_s)
@@ -194,7 +194,7 @@ class StoreAccess(MemoryService):
         budget_s = min(WRITE_SHARE * call_budget_s, _left_s(received_at + call_budget_s))
         why, health = None, self.store_health
         if not health.has_answered and self._queue.lane_of(operation) not in self._queue.lanes:
-            # At startup the store may need a moment longer than this process. Later, calls do not wait for it.
+            # At startup, the store may need a moment longer than this process. Later, calls do not wait for it.
             await self._store.wait_usable(budget_s)
         lane = self._queue.lane_of(operation)
         if health.usable and lane not in self._queue.lanes:
@@ -215,7 +215,7 @@ class StoreAccess(MemoryService):
         return Written(None, (Notice("queued", text),), degraded=not self.store_health.usable)
 
     def _note_writer(self, operation: Operation, memory_id: str | None) -> None:
-        """Record that the writing session, and no other session, has seen the memory's current content."""
+        """Record that the writing session is the only one that has seen the memory's current content."""
         if memory_id is None:
             return
         for each in self._sessions.values():
@@ -229,9 +229,9 @@ class StoreAccess(MemoryService):
             await self._queue.wait_empty(operation.project.id, USER_LANE)
         if self._queue.waits(operation.project.id, USER_LANE) > 0:
             raise MemoryUnavailable("queued writes may concern this memory: erase it after they have been applied")
-        # The memory itself is deleted last, so that erasing it again after an error leaves nothing behind.
+        # The memory itself is deleted last: after an error, it can be erased again, and nothing is left behind.
         quotes: tuple[str, ...] = ()
-        with suppress(NotFound):  # the session cannot see the memory, and the store refuses
+        with suppress(NotFound):  # the session cannot see the memory, so the store refuses
             found = await self.require(GetMemory(operation.project, operation.session_id, memory_id), ERASE_S)
             quotes = quotable(texts_of(found.memory, found.memory.history))
             await self._queue.erase(memory_id)
@@ -255,7 +255,7 @@ class StoreAccess(MemoryService):
         question = AwaitEmbedding(caller.project, caller.session_id, memory_id)
         try:
             return await self._store.request(question, timeout_s)
-        except RemembrancerError as error:  # the memory is stored nevertheless
+        except RemembrancerError as error:  # the memory is stored anyway
             return EmbeddingState(embedded=False, error=error.message)
 
     def others_wrote(self, operations: Sequence[Operation]) -> None:
@@ -269,7 +269,7 @@ class StoreAccess(MemoryService):
     async def _forget_shown(self, memory_ids: Sequence[str]) -> None:
         try:
             await self._erase_shown(memory_ids)
-        except RemembrancerError as error:  # its entries do not contain its text, and expire
+        except RemembrancerError as error:  # the entries expire, and do not contain its text
             logger.warning("the log still shows an erased memory", extra={"reason": error.message})
 
     def shown(
@@ -294,14 +294,14 @@ class StoreAccess(MemoryService):
             self._store.send(NoteAccess(caller.project, caller.session_id, tuple(counted), tuple(used)))
 
     def shown_by_hook(self, operation: Operation, memory_ids: Sequence[str], question: str, is_all: bool) -> None:
-        """The memories that a hook printed count as accessed, unless there are no other memories."""
+        """Count memories printed by a hook as accessed, unless there are no other memories."""
         caller = Caller("", operation.session_id, operation.project, operation.requested_at)
         counted = () if is_all else memory_ids
         self.shown(caller, memory_ids, counted=counted, tool="get_memory_context", question=question)
 
     def is_first_data_for(self, caller: Caller) -> bool:
         is_first = caller.bridge not in self._told_of_data
-        if len(self._told_of_data) >= MOST_SESSIONS:  # over HTTP, each request without a session has a name of its own
+        if len(self._told_of_data) >= MOST_SESSIONS:  # over HTTP, each request without a session has its own name
             self._told_of_data.clear()
         self._told_of_data.add(caller.bridge)
         return is_first
@@ -350,7 +350,7 @@ class StoreAccess(MemoryService):
         return (Notice("partial_results", f"{writes} not searched yet{why}"),)
 
     async def _from_store(self, question: Request[T], until: float, answer_s: float) -> Reply[T]:
-        """The store's answer; each attempt may take `answer_s`. A restarting store is waited for. Raises
+        """The store's answer. Each attempt may take `answer_s`, and a restarting store is given time. Raises
         `MemoryUnavailable`, `DeadlineExceeded`, or the store's refusal."""
         while True:
             await self._wait_for_store(until)
@@ -360,7 +360,7 @@ class StoreAccess(MemoryService):
             try:
                 return await self._store.fetch(question, min(answer_s, _left_s(until)))
             except AWAY as error:
-                # The store's health reflects a lost connection only after a moment.
+                # A lost connection shows in the store's health only after a moment.
                 is_lost = isinstance(error, PeerUnavailable | PeerLost)
                 if is_lost and time.time() < until:
                     await anyio.sleep(LOST_PAUSE_S)
@@ -382,7 +382,7 @@ class WriteNews:
     def __init__(self) -> None:
         self.listeners: list[Callable[[Operation], None]] = []
         self.happened = asyncio.Event()
-        """Set at the next write, and then replaced by a new event."""
+        """Set at the next write; then a new event takes its place."""
 
     def note(self, operation: Operation) -> None:
         for listener in self.listeners:
@@ -396,7 +396,7 @@ def _left_s(until: float) -> float:
 
 
 def _memory_lanes(request: Request[Any]) -> tuple[str, ...]:
-    """The lanes whose writes affect the answer. The writes of notes reach the index only later."""
+    """The lanes whose writes affect the answer. Writes to notes reach the index only later."""
     if isinstance(request, DescribeFiles | ListFiles | SyncFiles):
         return ()
     is_of_notes = isinstance(request, Recall) and not request.searches_memories
@@ -404,6 +404,6 @@ def _memory_lanes(request: Request[Any]) -> tuple[str, ...]:
 
 
 def _project_of(request: Request[Any]) -> str:
-    """Empty if the request concerns all projects."""
+    """The id of the request's project; empty if it concerns all projects."""
     project = getattr(request, "project", None)
     return project.id if isinstance(project, ProjectRef) else ""

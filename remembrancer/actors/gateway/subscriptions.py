@@ -1,4 +1,4 @@
-"""Tells subscribed sessions, at most once per short interval, that a resource may have changed."""
+"""Tells subscribed sessions that a resource may have changed, at most once in a short interval."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
@@ -22,10 +22,10 @@ Tell = Callable[[str], Awaitable[None]]
 
 
 class SessionWatcher:
-    """The resources that a session watches. `bus` carries the events of its streams in the 2026-07-28 protocol."""
+    """The resources that a session watches. `bus` carries the events of its 2026-07-28 streams."""
 
     def __init__(self, caller: Caller, tasks: anyio.abc.TaskGroup) -> None:
-        from mcp.server.subscriptions import InMemorySubscriptionBus  # already loaded, with the SDK's server
+        from mcp.server.subscriptions import InMemorySubscriptionBus  # the SDK's server has already loaded it
 
         self.caller = caller
         self.bus = InMemorySubscriptionBus()
@@ -46,8 +46,8 @@ class SessionWatcher:
             self.release((uri,))
 
     def hold(self, uri: str) -> None:
-        """Watch a resource until `release`. It is announced once, since it may have changed after the client read it.
-        Raises `InvalidInput` if the session already watches too many."""
+        """Watch a resource until `release`. The client is notified once, since the resource may have changed after it
+        was read. Raises `InvalidInput` if the session already watches too many."""
         if uri not in self._held and len(self._held) >= MAX_WATCHES:
             raise InvalidInput(f"a session can subscribe to at most {MAX_WATCHES} resources", field="uri")
         self._held[uri] += 1
@@ -86,9 +86,9 @@ class SessionWatcher:
 
 
 def _is_seen_by(operation: Operation, caller: Caller) -> bool:
-    """False only if a write certainly changes nothing that a caller sees."""
+    """False only if a write cannot change anything that the caller sees."""
     change = operation.change
-    if not isinstance(change, StoreMemory):  # it may concern any memory that the writer can see, including the user's
+    if not isinstance(change, StoreMemory):  # may concern any memory that the writer can see, including the user's
         return True
     return change.scope == "user" or (
         operation.project.id == caller.project.id

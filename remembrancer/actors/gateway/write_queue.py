@@ -75,8 +75,8 @@ class QueuedRow(NamedTuple):
 
 
 class QueueFile:
-    """The open file, for one thread. Refused operations are moved to a separate table, with the reason. A damaged file
-    is set aside, and its readable rows are copied to a new file, as are a deleted file's rows; `damage` says so."""
+    """The open file, for one thread. Refused operations move to a separate table, with the reason. The readable rows of
+    a damaged or deleted file are copied to a new one, a damaged file is set aside, and `damage` says so."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -94,9 +94,9 @@ class QueueFile:
 
     @contextmanager
     def _action(self, *, reads: bool = False) -> Iterator[sqlite3.Connection]:
-        """If the file is damaged, this action raises `MemoryUnavailable`, and the next one gets a new file."""
+        """If the file is damaged, this action raises `MemoryUnavailable`, and the next one uses a new file."""
         with self._explained():
-            if not self._path.exists():  # writes to a deleted file are lost with this process
+            if not self._path.exists():  # writes to a deleted file would be lost at the end of this process
                 self._renew("was deleted")
             try:
                 if self._file.is_replaced:
@@ -121,7 +121,7 @@ class QueueFile:
         file.close()
 
     def _renewed(self, source: sqlite3.Connection, what: str) -> SqliteFile:
-        """Continue in a new file with the readable rows of `source`, and set the old file aside."""
+        """Set the file aside, and continue in a new one with the readable rows of `source`."""
         fresh = self._path.with_suffix(".new")
         delete_database(fresh)
         with closing(_opened(fresh)) as target:
@@ -136,7 +136,7 @@ class QueueFile:
         if aside.exists():
             self.damage += f". The old file is kept as {aside.name}"
         fresh.rename(self._path)
-        source.close()  # before the new file is opened: on closing, SQLite deletes the log by its name
+        source.close()  # before the new file is opened, since SQLite deletes the log by name when it closes
         logger.error("the write queue was recreated", extra={"reason": self.damage})
         return _opened(self._path)
 
@@ -151,7 +151,7 @@ class QueueFile:
         drop_copies(self._path)
 
     def waiting(self) -> tuple[list[tuple[str, str, str]], int]:
-        """The lanes, ids and memories of the queued operations, oldest first, and the number of rejected operations."""
+        """The waiting operations, oldest first (lane, id and memory of each), and the number of rejected ones."""
         with self._action(reads=True) as database:
             rows = database.execute("SELECT lane, operation_id, memory_id FROM queued ORDER BY sequence").fetchall()
             (rejected,) = database.execute("SELECT count(*) FROM rejected").fetchone()
@@ -167,7 +167,7 @@ class QueueFile:
 
     def head(self, lane: str, count: int, size_bytes: int) -> tuple[list[Operation], dict[str, Failure]]:
         """The oldest operations of a lane: at most `count`, and about `size_bytes`, but at least one. Also the errors
-        of operations that cannot be decoded (from a newer release), by id."""
+        for operations that cannot be decoded (from a newer release), by id."""
         oldest: list[Operation] = []
         unreadable: dict[str, Failure] = {}
         total = 0
@@ -186,7 +186,7 @@ class QueueFile:
         return oldest, unreadable
 
     def settle(self, applied: Sequence[str], rejected: Mapping[str, Failure], now: float) -> int:
-        """Returns the number of operations now set aside."""
+        """Remove applied and rejected operations. Returns the number of all operations set aside."""
         with self._action() as database:
             database.executemany(
                 "INSERT OR REPLACE INTO rejected SELECT operation_id, operation, lane, memory_id, queued_at, ?, ?, ?"
@@ -239,7 +239,7 @@ def queued_row(operation: Operation, lane: str, now: float) -> QueuedRow:
 
 
 def read_queue(path: Path) -> tuple[list[QueuedRow], list[QueuedRow]]:
-    """The waiting and the refused writes, the oldest first, from any process. Raises the errors of `snapshot_of`."""
+    """The waiting and the refused writes, oldest first, from any process. Raises the errors of `snapshot_of`."""
     with snapshot_of(path, SCHEMA, leaves_no_log=True) as file:
         if file is None:
             return [], []
@@ -251,7 +251,7 @@ def read_queue(path: Path) -> tuple[list[QueuedRow], list[QueuedRow]]:
 @dataclass
 class Lane:
     waiting: dict[str, str] = field(default_factory=dict)
-    """The memory ids (or empty) of the waiting operations, by operation id, oldest first."""
+    """The memory ids (or empty strings) of the waiting operations, by operation id, oldest first."""
     refusal: str | None = None
     """Why the store refuses the oldest operation for now."""
     refused_at: str = ""
@@ -259,11 +259,11 @@ class Lane:
     again_at: float = 0.0
     """The time of the next attempt, on the monotonic clock."""
     failures: int = 0
-    """The number of internal errors with the first operations, which are then sent one by one to find the cause."""
+    """The number of internal errors. After one, operations are sent one by one, to find the cause."""
 
 
 class WriteQueue:
-    """The queue for asynchronous use. An operation counts as waiting from before its append until after its removal. A
+    """The asynchronous queue. An operation counts as waiting from before it is appended until after it is removed. A
     lane is the id of a project, the id with `NOTES` appended, or `USER_LANE`; order matters only within a lane."""
 
     def __init__(self, path: Path, limit: int) -> None:
@@ -275,13 +275,13 @@ class WriteQueue:
         self.lanes: dict[str, Lane] = {}
         self.rejected = 0
         self.changed = anyio.Event()
-        """Set when an operation is added or removed, and then replaced."""
+        """Set when an operation is added or removed; then a new event takes its place."""
         self.problem: str | None = None
-        """The reason why the file cannot be opened. Meanwhile nothing is queued."""
+        """The reason why the file cannot be opened; until it can, nothing is queued."""
         self.damage: str | None = None
 
     async def open(self) -> None:
-        """If the file cannot be opened, it stays unchanged, and `problem` says why."""
+        """If the file cannot be opened, it stays unchanged, and `problem` gives the reason."""
         try:
             self._file = await self._in_thread(partial(QueueFile, self._path))
             await self._count()
@@ -305,16 +305,16 @@ class WriteQueue:
 
     @property
     def stuck(self) -> dict[str, str]:
-        """The lanes whose oldest operation the store refuses for now, with the reason."""
+        """The lanes whose oldest operation the store refuses for now, with the reasons."""
         return {name: lane.refusal for name, lane in self.lanes.items() if lane.refusal is not None}
 
     def waits(self, *lanes: str) -> int:
         return sum(len(self.lanes[name].waiting) for name in lanes if name in self.lanes)
 
     def lane_of(self, operation: Operation) -> str:
-        """The lane of a waiting operation on the same memory, if there is one."""
+        """The lane of a waiting operation on the same memory, or else the operation's own lane."""
         change, project_id = operation.change, operation.project.id
-        if isinstance(change, WriteNote):  # a separate lane, since the note's disk may hang; a note has no memories
+        if isinstance(change, WriteNote):  # a separate lane, since the disk with the notes may hang
             return project_id + NOTES
         memory_id = memory_id_of(change) if self.lanes else None
         for name in (USER_LANE, project_id):
@@ -339,9 +339,9 @@ class WriteQueue:
         except RemembrancerError:
             if queued_in is None:
                 self._remove([operation_id])
-                self.announce()  # reads wait for it
+                self.announce()  # reads wait for changes
             raise
-        self._add(row.lane, operation_id, row.memory_id)  # the queue may have been recounted meanwhile
+        self._add(row.lane, operation_id, row.memory_id)  # meanwhile, the queue may have been recounted
         self.announce()
 
     def _add(self, lane: str, operation_id: str, memory_id: str) -> None:
@@ -370,7 +370,7 @@ class WriteQueue:
         await self._count()
 
     async def wait_empty(self, *lanes: str) -> None:
-        """Wait until no operation is queued in these lanes, ignoring lanes that are stuck."""
+        """Wait until no operation is queued in these lanes. Lanes that are stuck are ignored."""
         while any(name in self.lanes and name not in self.stuck for name in lanes):
             await self.changed.wait()
 
@@ -386,7 +386,7 @@ class WriteQueue:
             return await self._in_thread(lambda: work(file))
         finally:
             if file.damage != self.damage:
-                with suppress(RemembrancerError):  # the next action will count again
+                with suppress(RemembrancerError):  # the next action counts again
                     await self._count()
 
     async def _count(self) -> None:
@@ -404,7 +404,7 @@ class WriteQueue:
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         def alone() -> T:
-            with self._lock:  # a cancelled task does not wait for its thread
+            with self._lock:  # the thread of a cancelled task may still be running
                 return work()
 
         return await anyio.to_thread.run_sync(alone, limiter=self._thread)
@@ -414,14 +414,14 @@ BATCH_OPERATIONS: Final = 200
 BATCH_BYTES: Final = 4 * 1024 * 1024
 BATCH_TIMEOUT_S: Final = 10.0
 RETRY_S: Final = 2.0
-"""The pause before retrying a refused lane (as on a full disk), and between attempts to open an unusable file."""
+"""The pause before retrying a refused lane (for example, on a full disk) or opening an unusable file again."""
 INTERNAL_TRIES: Final = 5
 """An operation that makes the store fail is set aside after this many attempts, so that others can proceed."""
 
 
 class Drain:
-    """Empties the queue into the store, each lane in order. Operations leave the queue only after the store has
-    confirmed them. `on_refused` is called with an operation that the store will never accept, and the reason."""
+    """Empties the queue into the store, each lane in order. An operation leaves the queue only after the store has
+    confirmed it. `on_refused` is called with an operation that the store will never accept, and the reason."""
 
     def __init__(
         self,
@@ -448,7 +448,7 @@ class Drain:
                     await changed.wait()
 
     async def _round(self) -> bool:
-        """Send a batch of each lane that is due; failed lanes come last. Returns True if there was nothing to send."""
+        """Send a batch of each lane that is due, failed lanes last. Returns True if there was nothing to send."""
         if self._queue.problem is not None:
             await self._queue.open()
         now = time.monotonic()
@@ -459,7 +459,7 @@ class Drain:
         for name, lane in sorted(due, key=lambda each: each[1].again_at):
             count = 1 if lane.failures else BATCH_OPERATIONS
             batch = await self._queue.head(name, count, BATCH_BYTES)
-            if batch:  # otherwise an append is still being written
+            if batch:  # if not, an append is still being written
                 is_done = False
                 try:
                     await self._send(lane, batch)
@@ -483,7 +483,7 @@ class Drain:
         logger.info("drained", extra={"applied": len(reply.applied), "depth": self._queue.depth})
 
     async def _note_refusal(self, lane: Lane, batch: list[Operation], error: RemembrancerError) -> None:
-        """The oldest operation waits or, if the refusal is final, is set aside."""
+        """Leave the oldest operation waiting or, if the refusal is final, set it aside."""
         is_final = not error.retry_possible and error.code not in UNREADABLE
         if isinstance(error, InternalError):
             lane.failures += 1
@@ -497,7 +497,7 @@ class Drain:
                 about = {"code": error.code, "reason": error.message, "path": batch[0].project.path}
                 logger.warning("queued writes have to wait", extra=about)
             lane.refusal, lane.refused_at = error.message, batch[0].project.path
-            self._queue.announce()  # reads stop waiting for it
+            self._queue.announce()  # reads no longer wait for it
 
     async def _settle(self, lane: Lane, batch: list[Operation], reply: BatchApplied) -> None:
         await self._queue.settle(reply.applied, reply.rejected)
