@@ -1,5 +1,5 @@
-"""Indexes of files: one of each project's notes and transcripts, one of each tree of code. They are derived, and safe
-to delete. The indexer writes them; the store reads them and adds the vectors of notes."""
+"""File indexes: one for each project's notes and transcripts, and one for each tree of code. They are derived and can
+be deleted safely. The indexer writes them; the store reads them and adds the vectors of notes."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ PASSAGES: Final = """
 """
 PASSAGES_OF_TEXTS: Final = PASSAGES.replace("memories ON", "texts ON").replace(" REFERENCES spaces", " DEFAULT 0")
 FIRST_CHUNK: Final = 2**40
-"""The lowest number of a text from notes; memories have lower numbers."""
+"""The lowest number of a text from notes. Memories have lower numbers."""
 SCHEMA: Final = Schema(
     *[Step("0.3.0", "")] * 3,  # never released
     Step(
@@ -155,7 +155,7 @@ SCHEMA: Final = Schema(
 )
 """The tables. Indexes with other versions are rebuilt, so any change to how code is cut or counted needs a new step."""
 BUSY_S: Final = 5.0
-"""The maximum time an index waits for the store, which often writes vectors to it."""
+"""The tables. Any other version of an index is rebuilt, so a change to how code is cut or counted needs a new step."""
 
 logger = logging.getLogger(__name__)
 
@@ -183,8 +183,8 @@ class ReadNote(NamedTuple):
 
 
 class IndexWriter(ABC):
-    """An index, open for writing; the first write creates its file. If files were cut into chunks by rules other than
-    `cut`, they count as changed. Raises the same errors as `SqliteFile`."""
+    """An index that is open for writing. The first write creates its file. If `cut` (the rules for cutting files into
+    chunks) has changed, all files count as changed. Raises the same errors as `SqliteFile`."""
 
     def __init__(self, path: Path, cut: str = "") -> None:
         self._path = path
@@ -194,7 +194,7 @@ class IndexWriter(ABC):
             self._file = self._opened()
 
     def _opened(self) -> SqliteFile:
-        open_file = partial(SqliteFile, self._path, SCHEMA, synchronous="NORMAL", wait_s=BUSY_S)  # it is derived
+        open_file = partial(SqliteFile, self._path, SCHEMA, synchronous="NORMAL", wait_s=BUSY_S)  # it can be rebuilt
         try:
             file = open_file()
         except (RecordsUnusable, SchemaTooNew, SchemaTooOld) as error:

@@ -1,6 +1,6 @@
-"""The schema of each kind of file in a home, and its migrations from release to release. `PRAGMA user_version` names a
-file's schema: the release that introduced it, and the number of the step in that release, as decimal digits (0.2.0 has
-2 00 00; the first step of 0.3.1 would have 3 01 00)."""
+"""The schema of each kind of file in a home, and the migrations between releases. `PRAGMA user_version` identifies a
+file's schema: the release that introduced it, and the number of the step within that release, as decimal digits (0.2.0
+has 2 00 00; the first step of 0.3.1 would have 3 01 00)."""
 
 import contextlib
 import errno
@@ -19,34 +19,34 @@ from remembrancer.protocol.paths import move_into_place, sync_directory
 WAIT_S: Final = 2.0
 """The maximum wait for another program's lock when a version is read."""
 STEPS: Final = 100
-"""An upper bound for steps in a release, patches of a minor release, and minor releases of a major one."""
+"""An upper bound for the steps of a release, the patches of a minor release, and the minor releases of a major one."""
 SPARE_BYTES: Final = 4 * 1024 * 1024
 """The free space that must remain on a disk after copying a file."""
 NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 NO_ROOM: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
 DAMAGE: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-"""SQLite's errors that prove damage, by their primary code."""
+"""SQLite's errors that prove damage, by their primary codes."""
 PRIMARY_CODE: Final = 0xFF
-"""Masks the primary code in SQLite's extended result codes."""
+"""The mask for the primary code in SQLite's extended result codes."""
 OLD_FILES: Final = ("user/memory.db", "projects/p_*/memory.db", "lanes/l_*.db")
 OLD_CATALOGUE: Final = ("catalog.db", "lanes/projects.json")
-"""The 0.2.0 files: records and catalogue. They stay in a home until a person deletes them."""
+"""The files of release 0.2.0: records and catalogue. They stay in a home until a person deletes them."""
 BACKUPS: Final = "backups"
 STAMP: Final = "%Y%m%dT%H%M%SZ"
 COPY: Final = "release"
-"""The suffix of a copy, followed by its schema's release: `memory.db.release-0.2.0`."""
+"""The suffix of a copy, followed by the release of its schema: `memory.db.release-0.2.0`."""
 
 
 class Step(NamedTuple):
-    """The statements that turn the previous schema (at first: an empty database) into the next, and the release that
-    introduced them. Released steps never change: each change is a new step."""
+    """The statements that turn the previous schema (for the first step, an empty database) into the next, and the
+    release that introduced them. A released step never changes: each change is a new step."""
 
     release: str
     statements: str
 
 
 class Schema:
-    """The steps of one kind of file, in order. A `derived` file has one step and is rebuilt when the step changes."""
+    """The steps for one kind of file, in order. A `derived` file has one step, and is rebuilt when the step changes."""
 
     def __init__(self, *steps: Step, derived: bool = False) -> None:
         self.steps = steps
@@ -63,8 +63,8 @@ class Schema:
         return self.versions[-1]
 
     def refuse(self, path: Path, version: int) -> None:
-        """Refuse a file of a version that this release does not read. Raises `SchemaTooNew` or `SchemaTooOld`. A file
-        without a version (0) is initialised when it is opened."""
+        """Raises `SchemaTooNew` or `SchemaTooOld` if this release does not read files of that version. A file without a
+        version (0) is initialised when it is opened."""
         if version > self.latest:
             raise SchemaTooNew(
                 f"{path} was written by a newer release ({release_of(version)} or later; this is {__version__}): "
@@ -79,28 +79,27 @@ class Schema:
             )
 
     def check(self, path: Path, wait_s: float = WAIT_S) -> int:
-        """Refuse a file before it is opened for writing, since opening may change it. Returns its version. Raises the
-        same errors as `refuse`, and `sqlite3.DatabaseError` if the file cannot be read."""
+        """Return the version of a file that is about to be opened for writing, which may change it. Raises the same
+        errors as `refuse`, and `sqlite3.DatabaseError` if the file cannot be read."""
         version = version_of(path, wait_s)
         self.refuse(path, version)
         return version
 
     def is_older(self, path: Path) -> bool:
-        """False also if the file cannot be checked now."""
+        """False if the file cannot be checked now."""
         with contextlib.suppress(sqlite3.Error, OSError):
             return self.versions[0] <= version_of(path, 0.0) < self.latest
         return False
 
     def migrate(self, connection: sqlite3.Connection, path: Path | None) -> None:
-        """Migrate the file behind a connection to the latest version, in one transaction. A file with content is first
-        copied next to itself (`path`; None: it is already a copy). If several processes try this, one migrates and the
-        rest wait. Raises the same errors as `refuse` and `write_checked_copy`, and `RecordsUnusable` if a step
-        fails."""
+        """Migrate a connection's file to the latest version, in one transaction. A file with content is first copied
+        next to itself (`path`; None: it is already a copy). If several processes try this, one migrates and the rest
+        wait. Raises the same errors as `refuse` and `write_checked_copy`, and `RecordsUnusable` if a step fails."""
         if _version(connection) == self.latest:
             return
         try:
             connection.execute("BEGIN IMMEDIATE")
-            found = _version(connection)  # read again, now that nobody else writes
+            found = _version(connection)  # read again, now that no other process can write
             if found < self.latest:
                 self.refuse(path or Path(), found)
                 if path is not None and found:
@@ -109,7 +108,7 @@ class Schema:
                 self._take_steps(connection, path or Path(), found)
             connection.execute("COMMIT")
         except BaseException:
-            if connection.in_transaction:  # a full disk ends the transaction
+            if connection.in_transaction:  # on a full disk, SQLite has ended the transaction
                 connection.execute("ROLLBACK")
             raise
 
@@ -148,12 +147,12 @@ FIRST_KEPT: Final = version_in(FIRST_RELEASE)
 
 
 def version_of(path: Path, wait_s: float = WAIT_S) -> int:
-    """A file's version; 0 if it does not exist. Changes nothing, but SQLite rolls back an interrupted creation."""
+    """A file's version; 0 if there is no file. Changes nothing, but SQLite rolls back an interrupted creation."""
     if not path.is_file():  # a pipe would block
         return 0
     address = path.absolute().as_uri()
     is_open = any(path.with_name(f"{path.name}-{suffix}").exists() for suffix in ("wal", "journal"))
-    reading = "mode=ro" if is_open else "mode=ro&immutable=1"  # creates no log that would be left behind
+    reading = "mode=ro" if is_open else "mode=ro&immutable=1"  # without leaving a log behind
     try:
         with contextlib.closing(sqlite3.connect(f"{address}?{reading}", uri=True, timeout=wait_s)) as connection:
             return _version(connection)
@@ -170,7 +169,7 @@ def copy_of(path: Path, release: str) -> Path:
 
 def write_checked_copy(path: Path, target: Path, no_room: str) -> None:
     """Copy a consistent state of a database durably, and check the copy. Raises `StorageFull` with the message
-    `no_room`, `RecordsUnusable` if the file is damaged, `FileUnusable`, or an error of SQLite."""
+    `no_room`, `RecordsUnusable` if the file is damaged, `FileUnusable`, or an SQLite error."""
     fresh = target.with_name(f"{target.name}.new")
     try:
         address = f"{path.absolute().as_uri()}?mode=ro"
@@ -190,15 +189,15 @@ def write_checked_copy(path: Path, target: Path, no_room: str) -> None:
 
 
 def daily_copies(path: Path) -> list[Path]:
-    """The daily copies of a database, the newest first: `backups/memory.db.20260131T120000Z` beside it. Copies with a
-    time in the future come last: the clock was ahead, so they are older than they look."""
+    """The daily copies of a database, newest first: `backups/memory.db.20260131T120000Z` beside it. Copies with a time
+    in the future come last: the clock was wrong, so they are older than they look."""
     now = f"{path.name}.{datetime.now(UTC):{STAMP}}"
     copies = (path.parent / BACKUPS).glob(f"{path.name}.*Z")
     return sorted(copies, key=lambda copy: (copy.name <= now, copy.name), reverse=True)
 
 
 def was_made(path: Path) -> bool:
-    """True if there has been a database: the directory for its copies exists."""
+    """True if there was a database once: the directory for its copies exists."""
     return (path.parent / BACKUPS).is_dir()
 
 
@@ -208,7 +207,7 @@ def note_made(path: Path) -> None:
 
 def drop_copies(path: Path) -> None:
     """Raises `FileUnusable` if a copy cannot be deleted."""
-    daily = (path.parent / BACKUPS).glob(f"{path.name}.*")  # includes unfinished copies
+    daily = (path.parent / BACKUPS).glob(f"{path.name}.*")  # also unfinished copies
     _delete((*path.parent.glob(f"{path.name}.{COPY}-*"), *daily))
 
 
@@ -231,17 +230,17 @@ def _delete(paths: Iterable[Path]) -> None:
 
 
 def write_copy(source: sqlite3.Connection, target: Path) -> None:
-    """Copy a database into a new file, and check the copy. Raises `RecordsUnusable` if it is damaged, `OSError` or
-    `sqlite3.Error` if the copy cannot be written."""
-    target.unlink(missing_ok=True)  # left by an interrupted attempt
+    """Copy a database into a new file, and check the copy. Raises `RecordsUnusable` if the copy is damaged, `OSError`
+    or `sqlite3.Error` if it cannot be written."""
+    target.unlink(missing_ok=True)  # an interrupted attempt may have left it
     target.touch(mode=0o600, exist_ok=False)
     try:
         with contextlib.closing(sqlite3.connect(target, isolation_level=None)) as copy:
             source.backup(copy)
-            copy.execute("PRAGMA journal_mode = DELETE")  # one file, no log beside it; its owner resets this
+            copy.execute("PRAGMA journal_mode = DELETE")  # a single file without a log; its owner changes this
             found = damage_in(copy)
     except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode in NO_ROOM:  # of the copy, since the source is only read
+        if error.sqlite_errorcode in NO_ROOM:  # for the copy, since the source is only read
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
         raise
     if found is not None:
@@ -249,12 +248,12 @@ def write_copy(source: sqlite3.Connection, target: Path) -> None:
 
 
 _ENDS: Final = {"memories": "promotion_chain || parts", "history": "details || ifnull(owner, '')"}
-"""The last texts in the long rows of `memory.db`, none of which contains a NUL."""
+"""The last texts in the long rows of `memory.db`. None of them contains a NUL."""
 
 
 def damage_in(connection: sqlite3.Connection) -> str | None:
-    """The first damage found in a database; None if it is intact. SQLite does not notice an empty last page of a long
-    row, not even in a copy. Raises `sqlite3.Error` or `UnicodeDecodeError` if it cannot be read."""
+    """The first damage found in a database; None if it is intact. SQLite does not notice if the last page of a long row
+    is empty, not even in a copy. Raises `sqlite3.Error` or `UnicodeDecodeError` if the database cannot be read."""
     found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
     if found != "ok":
         return found
@@ -272,7 +271,7 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def statements_of(script: str) -> Iterator[str]:
-    """The statements of a script, one by one: executing the whole script would end the open transaction."""
+    """The statements of a script, one by one, since executing the script at once would end the open transaction."""
     statement = ""
     for piece in script.strip().removesuffix(";").split(";"):
         statement += f"{piece};"

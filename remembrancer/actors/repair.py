@@ -1,4 +1,4 @@
-"""Rebuilds a sound database from the readable rows of a damaged one and, for the rest, an earlier copy."""
+"""Rebuilds a sound database from the readable rows of a damaged one, and takes the rest from an earlier copy."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ from remembrancer.protocol.errors import RecordsUnusable
 from remembrancer.protocol.paths import delete_database, move_into_place
 
 NAMES: Final = ("id", "memory_id")
-"""The columns that identify a row to a person; rows without these columns are identified by their keys."""
+"""The columns that identify a row to a person. Rows without these columns are identified by their keys."""
 SEQUENCES: Final = "sqlite_sequence"
 PAGE_BYTES: Final = 4096
 """SQLite's default."""
@@ -32,8 +32,8 @@ class RowName(NamedTuple):
 
 @dataclass
 class Repaired:
-    """The outcome: the number of rows read from the damaged file; rows found only in the copy, as they were when it
-    was made; lost rows that an index of the file still names; and tables that may lack more, unknown rows."""
+    """The outcome: the number of rows read from the damaged file; rows found only in the copy, as they were when it was
+    made; lost rows that an index of the file still lists; and tables that may also lack unknown rows."""
 
     read: int = 0
     from_copy: list[RowName] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Repaired:
 
 class _Table(NamedTuple):
     """A table. `key` is its primary key, or the name of the column that is the rowid. `indexes` are its indexes without
-    expressions: the columns of each, and True for a partial one."""
+    expressions: the columns of each, and True for a partial index."""
 
     name: str
     columns: tuple[str, ...]
@@ -99,7 +99,7 @@ def rebuild(damaged: Path, copy: Path | None, target: Path, lay_out: Work, recou
 
 def _make_readable(damaged: Path, fresh: Path, scratch: Path) -> dict[str, int]:
     """Copy a damaged file with its log, and return the root pages of the tables and indexes that can still be read. If
-    the first page is unreadable, the new database's first page replaces it."""
+    the first page is unreadable, the first page of the new database replaces it."""
     delete_database(scratch)
     scratch.touch(mode=0o600, exist_ok=False)
     for suffix in ("", "-wal"):
@@ -117,7 +117,7 @@ def _make_readable(damaged: Path, fresh: Path, scratch: Path) -> dict[str, int]:
 
 
 def _put_first_page(path: Path, page: bytes) -> None:
-    """Replace the first page of a database. The new page gives the size of the file and no unused pages."""
+    """Replace the first page of a database. The new page has the right size of the file, and lists no unused pages."""
     pages = path.stat().st_size // PAGE_BYTES
     header = bytearray(page)
     header[28:40] = pages.to_bytes(4) + bytes(8)
@@ -154,7 +154,7 @@ def _roots(connection: sqlite3.Connection) -> dict[str, int]:
 
 
 def _sort_key(key: Key) -> list[tuple[str, Any]]:
-    """A sort key: values of damaged keys may have the wrong types."""
+    """A key for sorting, since values in damaged keys may have the wrong types."""
     return [(type(value).__name__, value) for value in key]
 
 
@@ -190,7 +190,7 @@ def _rows(
 
 
 def _may_exist(source: sqlite3.Connection, table: _Table, key: Key) -> bool:
-    """True if there is a row with this key, or one may be hidden by damage."""
+    """True if there is a row with this key, or damage may hide one."""
     where = " AND ".join(f"{column} = ?" for column in table.key)
     try:
         return bool(source.execute(f"SELECT * FROM t NOT INDEXED WHERE {where}", key).fetchall())  # noqa: S608
@@ -200,7 +200,7 @@ def _may_exist(source: sqlite3.Connection, table: _Table, key: Key) -> bool:
 
 def _indexed(source: sqlite3.Connection, table: _Table) -> tuple[dict[Key, Any], list[set[Key]]]:
     """Return the keys in the readable parts of a table's indexes, with the names of the rows if an index contains them;
-    and the keys in each index that covers all rows and was read completely."""
+    and the keys in each index that covers all rows and was read to its end."""
     names: dict[Key, Any] = {}
     whole: list[set[Key]] = []
     for place, (columns, is_partial) in enumerate(table.indexes.values()):
@@ -220,15 +220,15 @@ def _indexed(source: sqlite3.Connection, table: _Table) -> tuple[dict[Key, Any],
 
 
 def _rows_of_leaves(scratch: Path, table: _Table, names: Mapping[Key, Any]) -> Iterator[tuple[Key, Key]]:
-    """Yield the rows with these keys and names from all leaf pages, even below a damaged inner page or root: a leaf
-    page is itself a valid root, so each is read as if it were the whole table. Rows of other tables do not match."""
+    """Yield the rows with these keys and names from all leaf pages, even those below a damaged page: a leaf page is
+    also a valid root, so each one is read as if it were the whole table. Rows of other tables do not match."""
     if table.name_column is None:
         return
     leaf_kind = 13 if table.has_rowid else 10  # https://sqlite.org/fileformat.html#b_tree_pages
     name = len(table.key) + table.columns.index(table.name_column)
     select = f"SELECT {', '.join((*table.key, *table.columns))} FROM t NOT INDEXED"  # noqa: S608
     with scratch.open("rb") as file:
-        starts = range(PAGE_BYTES, scratch.stat().st_size, PAGE_BYTES)  # the first page has the schema
+        starts = range(PAGE_BYTES, scratch.stat().st_size, PAGE_BYTES)  # the first page contains the schema
         leaves = [start // PAGE_BYTES + 1 for start in starts if os.pread(file.fileno(), 1, start)[0] == leaf_kind]
     for page in leaves:
         with (
@@ -252,7 +252,7 @@ def _has_empty_page(row: Key) -> bool:
 def _merge_table(
     connection: sqlite3.Connection, table: _Table, source: sqlite3.Connection, scratch: Path, done: Repaired
 ) -> None:
-    """Keep the copy's rows in place of unreadable ones, except rows that, according to an index, have been deleted."""
+    """Merge the readable rows into the copy, whose other rows stay, unless an index shows that they were deleted."""
     key = ", ".join(table.key)
     of_copy = set(connection.execute(f"SELECT {key} FROM {table.name}"))  # noqa: S608
     indexed, whole = _indexed(source, table)
@@ -279,9 +279,9 @@ def _insert(connection: sqlite3.Connection, table: _Table, rows: Iterator[tuple[
     inserted = set[Key]()
     for row_key, values in rows:
         named = dict(zip(table.key, row_key, strict=True)) | dict(zip(table.columns, values, strict=True))
-        named = {column: value for column, value in named.items() if value is not None}  # the rest get the default
+        named = {column: value for column, value in named.items() if value is not None}  # the others get their defaults
         statement = f"INSERT OR REPLACE INTO {table.name} ({', '.join(named)}) VALUES ({', '.join('?' * len(named))})"  # noqa: S608
-        with suppress(sqlite3.IntegrityError):  # no such row was ever written: its page is damaged
+        with suppress(sqlite3.IntegrityError):  # the row was never written: its page is damaged
             connection.execute(statement, list(named.values()))
             inserted.add(row_key)
     return inserted
@@ -292,7 +292,7 @@ def _name(key: Key, name: object) -> str:
 
 
 def _tables(connection: sqlite3.Connection) -> list[_Table]:
-    """Full-text tables are derived, and left out. The sequences come last, since inserting rows changes them."""
+    """Full-text tables are omitted, since they are derived. Sequences come last, since inserting rows changes them."""
     listed = connection.execute(
         """SELECT name, NOT wr FROM pragma_table_list
            WHERE schema = 'main' AND type = 'table' AND (name NOT LIKE 'sqlite_%' OR name = ?) ORDER BY name = ?""",
@@ -319,7 +319,7 @@ _REFERENCES: Final = """SELECT t.name, f.id, f."table", f.on_delete, f."from", c
     FROM pragma_table_list AS t JOIN pragma_foreign_key_list(t.name) AS f
     LEFT JOIN pragma_table_info(f."table") AS p ON p.pk = f.seq + 1
     WHERE t.schema = 'main' AND t.type = 'table' ORDER BY t.name, f.id"""
-"""The columns of each foreign key, with the columns that they refer to: the primary key's, unless others are named."""
+"""The columns of each foreign key, with the columns that they refer to: by default, those of the primary key."""
 
 
 def drop_dangling(connection: sqlite3.Connection) -> None:

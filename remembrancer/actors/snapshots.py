@@ -1,5 +1,5 @@
-"""Reads a consistent state of a database, without changing it, from a process that does not own it, while others may
-write. A read transaction (https://sqlite.org/wal.html) does this without blocking writers."""
+"""Reads a consistent state of a database without changing it, from a process that does not own it, while others may
+write. This uses a read transaction (https://sqlite.org/wal.html), which does not block writers."""
 
 import os
 import sqlite3
@@ -15,7 +15,7 @@ from remembrancer.protocol.paths import problem_of
 
 BUSY_S: Final = 2.0
 BUSY_MOMENT_S: Final = 10.0
-"""The maximum wait for a busy database when it is only checked, or when a snapshot is taken."""
+"""The maximum wait for a busy database when checking it or taking a snapshot."""
 SQLITE_RELEASE: Final = sqlite3.sqlite_version
 
 
@@ -26,7 +26,7 @@ class Snapshot(NamedTuple):
     connection: sqlite3.Connection
 
     def rows(self, query: str, values: tuple[object, ...] = ()) -> list[Any]:
-        """Raises the error that `unreadable` returns."""
+        """Run a query. Raises the error that `unreadable` returns."""
         try:
             return self.connection.execute(query, values).fetchall()
         except sqlite3.Error as error:
@@ -40,7 +40,7 @@ def unreadable(path: Path, error: Exception) -> RemembrancerError:
 @contextmanager
 def opened(path: Path) -> Iterator[sqlite3.Connection]:
     """A read-only connection. Opening and using it may raise `sqlite3.Error`. A file in WAL mode that no process has
-    open is opened as immutable: otherwise SQLite would leave an empty log there."""
+    open is opened as immutable, since SQLite would leave an empty log beside it."""
     problem = problem_of(path, os.R_OK)
     if problem is not None:
         raise sqlite3.OperationalError(problem)
@@ -51,9 +51,9 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def snapshot_of(path: Path, schema: Schema, *, leaves_no_log: bool = False) -> Iterator[Snapshot | None]:
-    """A snapshot of a database's current state; None if there is no database yet, or it is empty. A database that no
-    process has open gets an empty log beside it, or (`leaves_no_log`) is read on the assumption that no process will
-    open it. Raises `SchemaTooNew`, `SchemaTooOld`, `FileLocked` or `RecordsUnusable`."""
+    """A snapshot of a database's current state; None if there is no database yet, or it is empty. If no process has the
+    database open, this creates an empty log beside it or, with `leaves_no_log`, reads it on the assumption that no
+    process will open it. Raises `SchemaTooNew`, `SchemaTooOld`, `FileLocked` or `RecordsUnusable`."""
     if not os.path.lexists(path):
         yield None
         return
@@ -89,7 +89,7 @@ def _begin(path: Path, *, immutable: bool) -> sqlite3.Connection:
 
 
 def _is_at_rest(path: Path) -> bool:
-    """True if the file itself is complete and not open in any process; otherwise there is a log."""
+    """True if the file is complete by itself, without a log, and no process has it open."""
     log = path.with_name(path.name + "-wal")
     return not log.exists() or (log.stat().st_size == 0 and not log.with_name(path.name + "-shm").exists())
 
@@ -102,8 +102,8 @@ def _address(path: Path, *, immutable: bool) -> str:
 
 
 def copy_database(path: Path, schema: Schema, target: Path) -> bool:
-    """Copy a database's current state, from any process, and check the copy. Returns False if there is no database yet.
-    Raises the same errors as `snapshot_of`, and `FileUnusable` if the copy cannot be written."""
+    """Copy a database's current state, and check the copy. Any process may call this. Returns False if there is no
+    database yet. Raises the same errors as `snapshot_of`, and `FileUnusable` if the copy cannot be written."""
     with snapshot_of(path, schema) as snapshot:
         if snapshot is not None:
             try:
@@ -125,7 +125,7 @@ def damage_of(path: Path) -> str | None:
 
 
 def fold_log(path: Path, schema: Schema) -> None:
-    """Move the write-ahead log into a database that no process has open. A damaged database stays unchanged."""
+    """Move the write-ahead log into a database that no process has open. A damaged database remains unchanged."""
     with suppress(sqlite3.Error), closing(sqlite3.connect(path, isolation_level=None)) as connection:
         if connection.execute("PRAGMA user_version").fetchone()[0] <= schema.latest:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -1,5 +1,5 @@
-"""One SQLite file: its single writing connection, reading connections, and its errors converted to ours. In WAL mode,
-readers see the last commit and never wait for the writer (https://sqlite.org/wal.html)."""
+"""One SQLite file: its single writing connection, its reading connections, and its errors as errors of ours. In WAL
+mode, readers see the last commit and never wait for the writer (https://sqlite.org/wal.html)."""
 
 import contextlib
 import logging
@@ -29,16 +29,16 @@ from remembrancer.protocol.paths import problem_of
 READ_BYTES: Final = 1024 * 1024
 LOG_LIMIT_BYTES: Final = 4 * 1024 * 1024
 BUSY_TIMEOUT_S: Final = 0.2
-"""Short enough for a client's write and for the event loop."""
+"""Short enough for a client's write, and for the event loop."""
 CACHE_KIB: Final = 32_768
-"""The page cache of a connection, which holds ten thousand memories with their graph."""
+"""The page cache of a connection: enough for ten thousand memories with their graph."""
 HEAP_LIMIT_BYTES: Final = 192 * 1024 * 1024
-"""For all connections in the process; above it, SQLite releases pages."""
+"""The limit for all connections in the process. Above it, SQLite releases pages."""
 STATEMENTS: Final = 256
-"""The number of prepared statements that a connection keeps; each length of a list needs a separate one."""
+"""The number of prepared statements that a connection keeps. Lists of different lengths need different statements."""
 
 DAMAGED: Final = (sqlite3.DatabaseError, UnicodeDecodeError)
-"""The errors that opening a damaged file may raise: SQLite quotes the damage, which may not be UTF-8."""
+"""The errors that opening a damaged file may raise. SQLite quotes the damaged text, which may not be UTF-8."""
 
 logger = logging.getLogger(__name__)
 _name_key: Final = lru_cache(4096)(name_key)
@@ -56,14 +56,14 @@ def places_for(values: Sequence[object]) -> str:
 
 
 def where(*rows: Sequence[Any]) -> tuple[str, list[Any]]:
-    """The conjunction of conditions, and its arguments. Each row is a condition and its arguments; rows with an empty
-    condition, or None as an argument, are left out."""
+    """Return conditions joined by AND, with their arguments. Each row is a condition and its arguments; rows with an
+    empty condition, or None as an argument, are left out."""
     given = [row for row in rows if row[0] and None not in row]
     return " AND ".join(row[0] for row in given), [value for _, *values in given for value in values]
 
 
 AMONG: Final = "(SELECT value FROM json_each(?))"
-"""The values of a list for an `IN`; the argument is the `json_list` of these values."""
+"""The values of a list for `IN`; the argument is the `json_list` of these values."""
 
 
 def as_json(value: object) -> str:
@@ -71,7 +71,7 @@ def as_json(value: object) -> str:
 
 
 def json_list(values: Iterable[object]) -> str:
-    """The values as an argument for `json_each`: one prepared statement serves any number of them."""
+    """The values as an argument for `json_each`, so that one prepared statement serves any number of them."""
     return as_json(list(values))
 
 
@@ -95,10 +95,10 @@ class SqliteFile:
         self._in_use = 0
         self._closed = False
         self._bytes: int | None = None
-        """A descriptor of the file, once its bytes have been read. Closing it earlier than the connections would drop
-        all locks that the process has on the file, and then another program would remove the log."""
+        """A descriptor of the file, once its bytes have been read. If it were closed before the connections, the
+        process would lose all its locks on the file, and another program would remove the log."""
         self.writing = threading.RLock()
-        """Held during a transaction: each shared lane is written by its own thread."""
+        """Held during a transaction, since each shared lane is written by its own thread."""
         self._synchronous = synchronous
         self.commits = 0
         self.accesses = 0
@@ -119,18 +119,18 @@ class SqliteFile:
 
     @property
     def is_replaced(self) -> bool:
-        """True if the file was deleted, emptied or replaced: writes to it would be lost."""
+        """True if the file was deleted, emptied or replaced, so that writes to it would be lost."""
         return _identity_of(self.path) != self._identity
 
     def empty_log(self) -> bool:
-        """Move the log into the database. Returns False if a reader is still in the way after `BUSY_TIMEOUT_S`."""
+        """Move the log into the database. Returns False if a reader prevents this for `BUSY_TIMEOUT_S`."""
         with self.writing:
             ((is_busy, _, _),) = self.writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         return not is_busy
 
     def leave_nothing(self, texts: Sequence[str] = ()) -> None:
         """Remove deleted content from the log, and delete all copies of the database and the 0.2.0 files. The database
-        is rewritten if it still contains one of the texts, or if these are unknown: when SQLite moves rows between
+        is rewritten if it still contains one of the texts, or if they are unknown: when SQLite moves rows between
         pages, `secure_delete` does not reach their old bytes. Raises `FileLocked` if the log cannot be emptied now (try
         again), or `FileUnusable` if a copy cannot be deleted."""
         self._empty_whole_log()
@@ -149,7 +149,7 @@ class SqliteFile:
             )
 
     def _has_any(self, texts: Sequence[str]) -> bool:
-        """Searches unused space as well."""
+        """Also searches unused space."""
         words = [text.encode() for text in texts]
         overlap = max(map(len, words))
         step = max(READ_BYTES, 2 * overlap)
@@ -162,7 +162,7 @@ class SqliteFile:
         return False
 
     def close(self) -> None:
-        """Close all connections once the running queries have finished. May be called twice."""
+        """Close all connections when the running queries have finished. May be called twice."""
         self._closed = True
         with self._pool:
             self._pool.wait_for(lambda: not self._in_use)
@@ -181,8 +181,8 @@ class SqliteFile:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """Provide a connection that no other thread is using, on which all queries see one commit. Values that cannot
-        be decoded indicate a damaged file. Raises `FileLocked` if the file was removed, and no connection is idle."""
+        """Provide a connection that no other thread is using, on which all queries see one commit. A value that cannot
+        be decoded indicates a damaged file. Raises `FileLocked` if the file was removed and no connection is idle."""
         try:
             with self._pool:
                 self._refuse_if_closed()
@@ -203,7 +203,7 @@ class SqliteFile:
                     self._pool.notify_all()
         except sqlite3.Error as error:
             raise self._noted(as_error(self.path, error)) from error
-        except (ValueError, TypeError) as error:  # the latter for NULL in place of a damaged value
+        except (ValueError, TypeError) as error:  # a TypeError for NULL in place of a damaged value
             raise self._noted(unusable(self.path, error)) from error
 
     def _noted(self, error: RemembrancerError) -> RemembrancerError:
@@ -230,7 +230,7 @@ class SqliteFile:
                     self.accesses += is_access
                     self.commits += 1
                 except BaseException:
-                    if self.writer.in_transaction:  # a full disk ends the transaction on its own
+                    if self.writer.in_transaction:  # on a full disk, SQLite has ended the transaction
                         self.writer.execute("ROLLBACK")
                     raise
             except sqlite3.Error as error:
@@ -246,7 +246,7 @@ class SqliteFile:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
-        connection.execute("PRAGMA secure_delete = ON")  # erased content must not remain readable in the file
+        connection.execute("PRAGMA secure_delete = ON")  # erased content must not remain readable
         connection.execute(f"PRAGMA journal_size_limit = {LOG_LIMIT_BYTES}")
         connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         connection.execute(f"PRAGMA soft_heap_limit = {HEAP_LIMIT_BYTES}")
@@ -278,7 +278,7 @@ def unusable(path: Path, error: Exception, advice: str = REPAIR) -> RecordsUnusa
 
 
 def as_error(path: Path, error: Exception, advice: str | None = None) -> RemembrancerError:
-    """One of our errors. With `advice`, the file counts as damaged if SQLite gives no other reason."""
+    """Convert an error to one of ours. With `advice`, the file counts as damaged unless SQLite gives another reason."""
     code = getattr(error, "sqlite_errorcode", 0)
     if code & PRIMARY_CODE in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return FileLocked(f"another program has locked {path}: close that program, or wait")

@@ -1,5 +1,5 @@
-"""The indexer reads the notes and the code of the projects in use, and maintains the indexes of both. The process can
-be killed at any moment: the next process compares the disk with the index again, and continues."""
+"""The indexer reads the notes and the code of the projects in use, and maintains both indexes. The process can be
+killed at any moment: the next one compares the disk with the index again, and continues."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ from remembrancer.protocol.store_client import StoreClient
 from remembrancer.protocol.system import lower_priority
 
 POLL_S: Final = 10.0
-"""The maximum time a request for work stays open."""
+"""The maximum time that a request for work stays open."""
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +69,6 @@ class IndexerActor(Actor):
 
     def _on_connection(self, up: bool) -> None:
         logger.info("store connected" if up else "store disconnected")
-        if up:  # a new store has no record of their progress yet
+        if up:  # a new store does not know their progress
             for indexer in self._indexers.values():
                 indexer.wake()

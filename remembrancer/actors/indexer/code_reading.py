@@ -1,4 +1,4 @@
-"""The files of a tree of code, and the processes that read them and may die meanwhile (`remembrancer.code.reader`)."""
+"""The files of a tree of code, and the processes that read them, which may die (`remembrancer.code.reader`)."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 async def _read_until_death(request: ReadFiles) -> list[ReadFile]:
     command = (sys.executable, "-P", "-s", "-m", "remembrancer.code.reader")
-    with anyio.CancelScope(shield=True):  # otherwise nothing would end a half-started process
+    with anyio.CancelScope(shield=True):  # otherwise a half-started process would never end
         process = await asyncio.create_subprocess_exec(
             *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
         )
@@ -44,7 +44,7 @@ async def _read_until_death(request: ReadFiles) -> list[ReadFile]:
 
 
 class CodeFiles(TreeFiles):
-    """`free` limits the number of concurrent reading processes, each of which has one batch of files."""
+    """`free` limits the number of processes that read at the same time. Each of them reads one batch of files."""
 
     quiet_s = 0.15
     longest_s = 1.0

@@ -35,19 +35,19 @@ from remembrancer.toolsets.files.workspace_files import (
 OTHER_PROJECT: Final = "of another project"
 """A reason that need not be reported."""
 ENDED_S: Final = 300.0
-"""A transcript that has not changed for this long is read again, however little it has grown."""
+"""A transcript that has not changed for this long is read again, even if it has hardly grown."""
 GROWTH: Final = 0.1
-"""The minimum growth after which a whole transcript is read again."""
+"""A whole transcript is read again only after growing by at least this fraction."""
 HEAD_BYTES: Final = 256 * 1024
-"""The beginning of a transcript, which usually names the directory of its session."""
+"""The length of the beginning of a transcript, which usually names the directory of its session."""
 BATCH_BYTES: Final = 64 * 1024
-"""One transaction, which takes some 50 ms and blocks writing vectors."""
+"""The size of one transaction, which takes about 50 ms, during which no vectors can be written."""
 LONGEST_S: Final = 4.0
-"""The maximum wait for a quiet interval while files keep changing."""
+"""The maximum wait for a quiet interval if files keep changing."""
 TRANSCRIPTS_LOOK_S: Final = 30.0
-"""Transcripts grow all the time, and are read in larger pieces."""
+"""The interval between checks of transcripts, which grow all the time and are read in larger pieces."""
 _GAP: Final = re.compile(r"\n{4,}")
-"""Several blank lines, such as those left behind when a block of memories is removed from a note."""
+"""Several blank lines, for example where a block of memories was removed from a note."""
 
 
 class WorkspaceFiles(TreeFiles):
@@ -121,7 +121,7 @@ class WorkspaceFiles(TreeFiles):
             return True
 
     def read_file(self, file: FoundFile, known: FileState | None, *, force: bool = False) -> ReadNote | None:
-        """A file for the index, with the reason if it is skipped; None if it is gone or being written. Blocks."""
+        """A file to index, with the reason if it is skipped; None if it is gone or being written. Blocks."""
         try:
             read_it = self._read_transcript if file.source == "sessions" else self._read_note
             read = read_it(file, known, force=force)
@@ -140,7 +140,7 @@ class WorkspaceFiles(TreeFiles):
         with os.fdopen(open_note(note), "rb") as opened:
             data = opened.read(MAX_FILE_BYTES + 1)
             if len(data) != os.fstat(opened.fileno()).st_size:
-                return None  # it is being written: its time has changed meanwhile
+                return None  # it is being written, which changes its time
         read = ReadNote(file.shown, file.mtime_ns, len(data), file.source, digest=hashlib.sha256(data).digest())
         if known is not None and known.digest == read.digest and not force:
             return read

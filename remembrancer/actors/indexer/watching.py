@@ -25,12 +25,12 @@ from remembrancer.protocol.paths import delete_database
 from remembrancer.protocol.system import IS_POLLED
 
 UNWATCHED_LOOK_S: Final = 10.0
-"""The interval between comparisons if the system cannot report changes."""
+"""The interval between comparisons where the system cannot report changes."""
 RETRY_S: Final = 5.0
 FIRST_REPORT_MS: Final = 2000
-"""After this time without changes, a new watch reports that it has begun."""
+"""A new watch reports that it has begun after this time without changes."""
 MAX_OPEN_BATCHES: Final = 4
-"""The maximum number of batches of files that are being read or are waiting to be indexed."""
+"""The maximum number of batches of files being read or waiting to be indexed."""
 BATCH_FILES: Final = 200
 DAMAGED: Final = (RecordsUnusable, InternalError, zlib.error, UnicodeDecodeError)
 
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 class Scan(NamedTuple):
-    """The files to read, the paths that are gone, the number of files, and those left out, by path or by reason."""
+    """The files to read, the paths that are gone, the number of all files, and those left out, by path or by reason."""
 
     changed: Sequence[Any]
     removed: Sequence[str]
@@ -52,11 +52,11 @@ class TreeFiles(ABC):
     longest_s: float
     """The maximum time before files are read, even if they keep changing."""
     look_s: float = math.inf
-    """The interval between comparisons if no change is known."""
+    """The interval between comparisons while no changes are reported."""
     batch_bytes: int
     """The maximum size of the files in one transaction."""
     native: tuple[str, ...] = ()
-    """The locations of the assistants' own memories."""
+    """The places where assistants keep their own memories."""
 
     @abstractmethod
     def open_index(self, path: Path) -> IndexWriter:
@@ -75,7 +75,7 @@ class TreeFiles(ABC):
 
     @abstractmethod
     def directories(self) -> set[Path]:
-        """The existing directories to watch recursively. The root itself is always watched, but not recursively."""
+        """The existing directories to watch recursively. The root is always watched, but not recursively."""
 
     @abstractmethod
     def concerns(self, path: Path) -> bool:
@@ -93,9 +93,9 @@ class Indexer:
         self._asked: dict[int, ToRead] = {}
         self._wake = anyio.Event()
         self.scope = anyio.CancelScope()
-        """Cancel it to end `run`."""
+        """Cancelled to end `run`."""
         self.files = self.native_files = 0
-        """The number of files in the index, and how many of them belong to the assistants themselves."""
+        """The number of files in the index, and the number of those that are assistants' own memories."""
         self.error: str | None = None
 
     async def run(self) -> None:
@@ -200,7 +200,7 @@ class Indexer:
             pause_s = 0.0
             try:
                 await self._watch_these(self._files.directories())
-            except* (OSError, RuntimeError) as errors:  # the latter also for a name that is not UTF-8
+            except* (OSError, RuntimeError) as errors:  # a RuntimeError also for a name that is not UTF-8
                 if self.is_watching:
                     logger.info(
                         "changes are not reported", extra={"root": str(self._files.root), "reason": repr(errors)}
@@ -211,7 +211,7 @@ class Indexer:
             await anyio.sleep(pause_s)
 
     async def _watch_these(self, directories: set[Path]) -> None:
-        """Report changes until the set of watched directories changes. A directory that is gone counts as a change."""
+        """Report changes until the set of watched directories changes, or one of them is deleted."""
 
         async def watch(paths: set[Path], recursive: bool) -> None:
             is_due = True  # changes before the watch began were not reported
@@ -227,7 +227,7 @@ class Indexer:
             ):
                 if reported or is_due:
                     self._wake.set()
-                # Polling misses a second change within one second: the tree is compared again when changes stop.
+                # Polling misses a second change within one second, so the tree is compared again when changes stop.
                 is_due, self.is_watching = IS_POLLED and bool(reported), True
                 is_gone = any(change is Change.deleted and Path(path) in paths for change, path in reported)
                 if is_gone or (reported and directories != self._files.directories()):

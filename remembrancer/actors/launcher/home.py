@@ -26,7 +26,7 @@ def claim_home(paths: RuntimePaths, *, in_memory: bool) -> None:
             about = paths.home.stat()
             if about.st_uid != os.getuid():
                 raise unusable(paths.home, "it belongs to another user")
-            if about.st_mode & (stat.S_ISVTX | stat.S_IWOTH):  # such as /tmp itself, whose mode is not ours to change
+            if about.st_mode & (stat.S_ISVTX | stat.S_IWOTH):  # e.g. /tmp, whose mode is not ours to change
                 raise unusable(paths.home, "everyone can write to it")
             paths.home.chmod(PRIVATE_DIRECTORY)
     except OSError as error:
@@ -49,7 +49,7 @@ def prepare_home(paths: RuntimePaths) -> None:
 
 
 def _claim(directory: Path, use: str) -> None:
-    """Create a directory for this user only, where another user may already have created a link or a directory."""
+    """Create a directory for this user only, where another user may already have created a link or directory."""
     directory.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
     if not is_private(directory):
         raise unusable(directory, f"{use}, and other users can access it")
@@ -81,7 +81,7 @@ def take_home(paths: RuntimePaths, wait_s: float) -> FileLock:
 
 def _remove_sockets(paths: RuntimePaths) -> None:
     for path in paths.run.glob("*.sock"):
-        with contextlib.suppress(OSError):  # its process then cannot listen, and reports why
+        with contextlib.suppress(OSError):  # the socket's process then cannot listen, and reports the reason
             path.unlink(missing_ok=True)
 
 
@@ -93,7 +93,7 @@ def leave_run_directory(paths: RuntimePaths) -> None:
 
 
 def clear_memory_home(paths: RuntimePaths) -> None:
-    """Delete everything but the locks, which other processes may be checking. Call this while holding the lock."""
+    """Delete everything except locks, which other processes may be checking. Call this while holding the lock."""
     for path in paths.home.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
@@ -102,7 +102,7 @@ def clear_memory_home(paths: RuntimePaths) -> None:
 
 
 def read_record(paths: RuntimePaths) -> int | None:
-    """The process id of the last launcher; None without a readable record."""
+    """The process id of the last launcher; None if there is no readable record."""
     try:
         return int(json.loads(read_file(paths.runtime_record))["pid"])
     except (OSError, ValueError, TypeError, KeyError):

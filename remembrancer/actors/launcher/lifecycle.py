@@ -1,4 +1,4 @@
-"""The life of one process, from its first start to its end: pure decisions, with the clock passed in."""
+"""The life of one process, from its first start to its end. Only decisions: the caller passes in the time."""
 
 import logging
 import math
@@ -12,28 +12,28 @@ from remembrancer.protocol.work import ModelChoice
 
 READY_S: Final = 60.0
 DELAYS_S: Final = (0.0, 0.0, 0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
-"""The pauses before successive restarts. The first ones are 0, so that a crash or two goes unnoticed."""
+"""The pauses before successive restarts. The first ones are 0, so nobody notices a crash or two."""
 SLOW_S: Final = 30.0
-"""The pause before further restarts, without limit: the runtime recovers by itself once a full disk has room."""
+"""The pause before further restarts, without limit: the runtime recovers by itself once a full disk has room again."""
 FORGIVEN_S: Final = 4.0
-"""Each period of this length for which the process is ready cancels one earlier death."""
+"""For each period of this length in which the process is ready, one earlier death no longer counts."""
 GRACE_S: Final = 1.2
-"""The time after `Stop` for a process to finish its current work: longer than any commit, and hardly noticeable."""
+"""The time that a process has after `Stop` to finish its work: longer than any commit, and hardly noticeable."""
 ASK_S: Final = 1.6
-"""From `Stop` to SIGTERM: the grace period, plus time to close files and exit."""
+"""The time from `Stop` to SIGTERM: the grace period, plus the time to close files and exit."""
 TERM_S: Final = 0.4
-"""From SIGTERM to SIGKILL, which does not harm any process's data."""
+"""The time from SIGTERM to SIGKILL, which does not harm any process's data."""
 KILL_S: Final = 1.0
-"""From SIGKILL until the launcher stops waiting; only a process stuck in the kernel (state D) takes that long."""
+"""How long the launcher waits after SIGKILL; only a process stuck in the kernel (state D) takes that long to die."""
 STARTING_S: Final = 0.5
-"""From `Stop` and SIGTERM together to SIGKILL, for a process that is still starting: it has nothing to finish."""
+"""The time from `Stop` and SIGTERM to SIGKILL for a process that is still starting: it has no work to finish."""
 
 Step = Literal["start", "terminate", "kill", "abandon"]
 logger = logging.getLogger(__name__)
 
 
 class System(Protocol):
-    """Carries out the decisions at once, and reports their effects later, as events."""
+    """Carries out decisions at once, and reports their effects later as events."""
 
     def start(self, process: "Lifecycle") -> str:
         """Start a process. Returns its incarnation, which is unique."""
@@ -69,7 +69,7 @@ class Lifecycle:
         self._stall_timeout_s = settings.stall_timeout_s
         self._unanswered_since: float | None = None
         self._deaths = 0.0
-        """The number of deaths so far, minus one for each `FORGIVEN_S` for which it was ready."""
+        """The number of deaths, minus one for each `FORGIVEN_S` during which the process was ready."""
         self._ready_at: float | None = None
         self._cause: str | None = None
         self._steps: list[tuple[float, Step]] = []
@@ -94,7 +94,7 @@ class Lifecycle:
         self.incarnation = self._system.start(self)
 
     def on_health(self, now: float) -> bool:
-        """Returns True for the first report: the process is ready now."""
+        """Returns True for the first report, which means that the process is now ready."""
         self._unanswered_since = None
         if not self.alive or self.is_retiring or self._ready_at is not None or self._cause is not None:
             return False
@@ -129,7 +129,7 @@ class Lifecycle:
         self._steps = [(now + delay_s, "start")]
 
     def ask_to_stop(self, reason: str, now: float) -> None:
-        """A process that is not running counts as ended at once."""
+        """A process that is not running counts as stopped at once."""
         if self.is_retiring:
             return
         if not self.alive:
@@ -144,10 +144,10 @@ class Lifecycle:
         self.tick(now)
 
     def beat(self, now: float) -> None:
-        """Silence counts from the first unanswered ping."""
+        """The process is killed if it has not answered pings for too long."""
         if not self.alive or self.is_retiring:
             return
-        if self._ready_at is not None:  # before that, an answer replaces a lost first report; silence does not count
+        if self._ready_at is not None:  # while starting, an answer replaces a lost first report, and silence is allowed
             self._unanswered_since = now if self._unanswered_since is None else self._unanswered_since
             if now - self._unanswered_since > self._stall_timeout_s:
                 self._cause = f"it did not answer for {self._stall_timeout_s:g} s and was killed"

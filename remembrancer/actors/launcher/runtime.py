@@ -1,4 +1,4 @@
-"""One runtime of a home: carries out the decisions of `Supervision` with real processes, sockets and time."""
+"""One runtime of a home, which carries out the decisions of `Supervision` with real processes, sockets and time."""
 
 from __future__ import annotations
 
@@ -55,23 +55,23 @@ from remembrancer.protocol.wire import Envelope
 logger = logging.getLogger(__name__)
 
 LOCK_WAIT_S: Final = 0.3
-"""The maximum time a runtime waits for the lock, which `status` and `down` hold briefly to check it."""
+"""The maximum wait for the runtime's lock, which `status` and `down` hold briefly while checking it."""
 SOCKETS_LOOK_S: Final = 1.0
-"""The interval between checks that the sockets still exist; if they do not, the runtime ends."""
+"""The interval between checks that the sockets still exist. If they do not, the runtime stops."""
 FRESH_ANSWERS_S: Final = 0.5
-"""The maximum wait for new reports; then a command gets the last known ones."""
+"""The maximum wait for new reports. After that, a command gets the last known ones."""
 OUTPUT_LIMIT_BYTES: Final = 1024 * 1024
-"""The size up to which a process's output file is kept across starts. The process's actual log rotates by itself."""
+"""The size up to which a process's output file is kept across starts. The actual log rotates by itself."""
 SMALL: Final = {"OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "MALLOC_ARENA_MAX": "1"}
-"""The matrices outside the model are small: NumPy's own threads would only take processor time from the model, as would
-the tokenizer's. Threads that take turns do not need separate heaps, which would use 30 MB more."""
+"""The matrices outside the model are small. NumPy's own threads would only take processor time from the model, and so
+would the tokenizer's. Threads that take turns do not need separate heaps, which would use 30 MB more."""
 
 _decode_failure: Final = msgspec.json.Decoder(Failure).decode
 
 
 class Runtime(NamedTuple):
-    """`secrets` may include the embedders' secrets. `in_memory`: the content of the home is deleted after an orderly
-    stop. `when_started` is called once the runtime can no longer fail."""
+    """`secrets` may include the embedders' secrets. If `in_memory`, the content of the home is deleted after an orderly
+    stop. `when_started` is called once the start can no longer fail."""
 
     paths: RuntimePaths
     load_configuration: Callable[[], Configuration]
@@ -83,12 +83,12 @@ class Runtime(NamedTuple):
     when_started: Callable[[], None]
 
     def run(self) -> str:
-        """Return the reason for stopping. Raises `HomeUnusable`, `AlreadyRunning`, or as `load_configuration` does."""
+        """Return the reason for stopping. Raises `HomeUnusable`, `AlreadyRunning`, or like `load_configuration`."""
         os.umask(0o077)  # child processes inherit the mask
         claim_home(self.paths, in_memory=self.in_memory)
         with take_home(self.paths, LOCK_WAIT_S):
             prepare_home(self.paths)
-            with contextlib.suppress(OSError):  # such as a full disk: there is nothing to clean up yet
+            with contextlib.suppress(OSError):  # e.g. a full disk: there is nothing to clean up yet
                 write_record(self.paths, os.getpid())
             try:
                 reason = self._supervise()
@@ -96,7 +96,7 @@ class Runtime(NamedTuple):
                 with contextlib.suppress(OSError):
                     self.paths.runtime_record.unlink(missing_ok=True)
                 leave_run_directory(self.paths)
-            if self.in_memory:  # kept after a failure: it contains acknowledged writes
+            if self.in_memory:  # after a failure, it is kept: it contains acknowledged writes
                 clear_memory_home(self.paths)
             return reason
 
@@ -119,7 +119,7 @@ class Runtime(NamedTuple):
         return taken
 
     def _read_settings(self) -> Settings:
-        """Errors are logged, since nobody reads the error output of a session's runtime."""
+        """Errors are logged, since nobody reads the error output of a runtime that a session started."""
         try:
             configuration = self.load_configuration()
         except RemembrancerError as error:
@@ -144,7 +144,7 @@ def _blot_out(name: str, value: str) -> None:
 
 
 class Supervisor(System):
-    """Each embedder gets the `secrets` that its engine needs; no other process gets any."""
+    """Each embedder gets the `secrets` that its engine needs; other processes get none."""
 
     def __init__(self, runtime: Runtime, settings: Settings, secrets: Mapping[str, str]) -> None:
         self._runtime = runtime
@@ -178,7 +178,7 @@ class Supervisor(System):
         return reason
 
     async def _watch_sockets(self) -> None:
-        """Without its sockets, the runtime holds the home, but no new session can reach it."""
+        """Stop the runtime if its sockets are gone: it would hold the home, but no new session could reach it."""
         socket = self._paths.control_endpoint.removeprefix("ipc://")
         while os.path.lexists(socket):  # noqa: ASYNC110, ASYNC240 - no event reports it, and no disk is waited for
             await anyio.sleep(SOCKETS_LOOK_S)
@@ -213,12 +213,12 @@ class Supervisor(System):
         if child is not None and which == "KILL":
             _kill_group(child)
         elif child is not None:
-            with contextlib.suppress(ProcessLookupError):  # it has already ended
+            with contextlib.suppress(ProcessLookupError):  # it has already exited
                 child.terminate()
 
     async def _run_child(self, spec: LaunchSpec, secrets: Mapping[str, str]) -> None:
-        """Run a process until its end, in its own process group, with its output in `<name>.out`. The end of its
-        standard input tells it that the launcher is dead. Only this process gets `secrets`."""
+        """Run a process until it exits, in its own process group, with its output in `<name>.out`. It notices from the
+        end of its standard input that the launcher is dead. Only this process gets `secrets`."""
         name, home, output = spec.name, self._paths.home, self._paths.logs / f"{spec.name}.out"
         inherited = runtime_environment(self._runtime.environ)
         try:
@@ -228,7 +228,7 @@ class Supervisor(System):
                     stdin=subprocess.PIPE,
                     stdout=opened,
                     stderr=opened,
-                    process_group=0,  # interrupts go to the launcher; the whole group can be killed
+                    process_group=0,  # interrupts go to the launcher only, and the whole group can be killed
                     cwd=home,  # a session's directory may be deleted, or its disk unmounted, while the runtime lives
                     env={**SMALL, **inherited, "REMEMBRANCER_HOME": str(home), **secrets},
                 )
@@ -328,7 +328,7 @@ def _failure_in(output: Path, name: str) -> Failure:
 
 
 def _open_output(path: Path) -> BinaryIO:
-    """If the file cannot be opened, output is discarded."""
+    """The output file, or the null device if it cannot be opened."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
     try:
         descriptor = os.open(path, flags, 0o600)

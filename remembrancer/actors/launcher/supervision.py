@@ -1,4 +1,4 @@
-"""All processes of a runtime: the order in which they start and stop, and what they learn about each other. Pure
+"""All processes of a runtime: the order in which they start and stop, and what they learn about each other. Only
 decisions: events come in with the time, in seconds on a monotonic clock, and a `System` carries out the results."""
 
 import itertools
@@ -13,7 +13,7 @@ from remembrancer.protocol.work import ModelChoice
 
 HEARTBEAT_S: Final = 1.0
 FIRST_SESSION_S: Final = 30.0
-"""The time for the session that started the runtime to connect, whatever the idle timeout is."""
+"""The time that the session which started the runtime has to connect, whatever the idle timeout is."""
 RESTS: Final = "stopped until it is needed"
 NO_JOBS: Final = "it has no jobs"
 NO_JOBS_S: Final = 10.0
@@ -21,12 +21,12 @@ NO_JOBS_S: Final = 10.0
 LISTED: Final[tuple[Role, ...]] = ("gateway", "store", "embedder", "consolidator", "indexer")
 """The order in which processes are listed."""
 STOP_ORDER: Final[tuple[Role, ...]] = ("gateway", "consolidator", "indexer", "embedder", "store")
-"""The gateway can answer pending requests while the store is up; unfinished work of the consolidator and the indexer is
-done later; a worker hands back its jobs; the store closes last."""
+"""The gateway can answer pending requests while the store is up; the consolidator and the indexer do their unfinished
+work later; a worker hands back its jobs; the store closes last."""
 
 
 class Supervision:
-    """The launcher's decisions. With `for_sessions`, the runtime ends by itself after a long time without sessions."""
+    """The launcher's decisions. With `for_sessions`, the runtime stops by itself after a long time without sessions."""
 
     def __init__(self, settings: Settings, system: System, *, for_sessions: bool, now: float) -> None:
         self._settings = settings
@@ -34,14 +34,15 @@ class Supervision:
         self._wanted = settings.embedders
         self._processes: dict[str, Lifecycle] = {}
         self.reports: dict[str, ProcessHealth] = {}
-        """Each process's last health report by name, kept after its end, since an old report is better than none."""
+        """Each process's last health report, by name. An old report is better than none, so it is kept after the
+        end."""
         least_s = 2 * HEARTBEAT_S if for_sessions else math.inf  # sessions are reported at each heartbeat
         self._idle_s = max(settings.idle_timeout_s, least_s)
         self._rest_s = max(settings.rest_timeout_s, least_s)
         self._ends_at = self._rests_at = math.inf
-        """The times at which the runtime stops, and goes idle, unless it is used before then."""
+        """The times at which the runtime will stop, and go idle, unless it is used before."""
         self.is_resting = False
-        """True after a while without use: only the gateway and the store run, to serve the next request at once."""
+        """True after a while without use. Only the gateway and the store run, so the next request is served at once."""
         self._asked = 0
         self._next_beat = now + HEARTBEAT_S
         self._jobs_until = now
@@ -73,7 +74,7 @@ class Supervision:
             process.start(now)
 
     def on_health(self, name: str, incarnation: str, health: ProcessHealth | None, now: float) -> None:
-        """The first report means that the process is ready; None: it is still starting."""
+        """The first report means that the process is ready. `health` is None while it is starting."""
         process = self._find(name, incarnation)
         if process is None or health is None:
             return
@@ -85,7 +86,7 @@ class Supervision:
             case GatewayHealth():
                 self._note_ready(now)
                 if health.sessions or health.pages or self._settings.http_port:
-                    # A client over HTTP, or a browser, could not start the runtime again, but needs no other process.
+                    # Clients over HTTP and browsers could not start the runtime again, but need no other process.
                     self._note_use(now, wakes=health.sessions > 0)
         if process.on_health(now):
             for other in self.processes:
@@ -100,7 +101,7 @@ class Supervision:
         process.on_exit(ending, now)
         failure = process.error if process.state == "failed" else None
         if process.role == "gateway" and failure is not None:
-            self._note_ready(now)  # no session will ever be served, so there is no point in waiting for one
+            self._note_ready(now)  # no session will be served, so there is none to wait for
         for other in self.processes:
             if other.alive:
                 self._system.tell(other, PeerGone(process.role, incarnation, failure))
@@ -142,7 +143,7 @@ class Supervision:
             self._arrange_background(now)
 
     def _note_ready(self, now: float) -> None:
-        """The gateway serves sessions, or has failed to start. Only the first call counts."""
+        """Called when the gateway is ready or has failed to start. Only the first call counts."""
         if self._ends_at == math.inf:
             self._ends_at = now + max(self._idle_s, FIRST_SESSION_S)
             self._rests_at = now + max(self._rest_s, FIRST_SESSION_S)
@@ -153,7 +154,7 @@ class Supervision:
             self._rests_at, self.is_resting = now + self._rest_s, False
 
     def _is_at_work(self, process: Lifecycle) -> bool:
-        """True if the process has reported work: texts to be embedded (the store), or a job (the consolidator)."""
+        """True if the process has reported work: texts to embed (the store), or a job (the consolidator)."""
         match self.reports.get(process.name) if process.state == "ready" else None:
             case StoreHealth(embedding=embedding):
                 return embedding.pending > 0 and embedding.workers > 0
@@ -162,14 +163,14 @@ class Supervision:
         return False
 
     def _are_beginning(self, *roles: Role) -> bool:
-        """True until all processes of these roles are ready or have failed, bounded by the start timeout."""
+        """True until each process of these roles is ready, has failed, or has exceeded the start timeout."""
         return any(process.role in roles and process.state in ("starting", "restarting") for process in self.processes)
 
     def _arrange_embedders(self, now: float) -> None:
-        """Run the desired number of embedders with the first model, and one for each of the other models; none if 0
-        are desired. Embedders with the highest numbers stop first; new ones take the lowest free numbers."""
+        """Run the desired number of embedders with the first model, and one for each of the other models; none if 0 are
+        desired. Embedders with the highest numbers stop first; new ones get the lowest free numbers."""
         if self._are_beginning("gateway", "store"):
-            return  # loading models takes both cores, and clients wait for the gateway and the store
+            return  # loading a model takes both cores while clients wait for the gateway and the store
         store, threads = self._store_health, threads_per_worker(self._wanted)
         models = store.models if store is not None and store.models else model_choices(self._settings)[:1]
         embedders = [process for process in self.processes if process.role == "embedder"]
@@ -186,8 +187,8 @@ class Supervision:
                 self._start("embedder", now, number, model, threads)
 
     def _arrange_background(self, now: float) -> None:
-        """Run the indexer once there are files, and the consolidator while there are jobs and for a while afterwards.
-        The consolidator is started when nothing else is starting."""
+        """Run the indexer once there are files, and the consolidator while there are jobs and for a while after. The
+        consolidator starts only when nothing else is starting."""
         store, consolidator = self._store_health, self._processes.get("consolidator")
         has_jobs = store is not None and store.has_jobs
         if has_jobs or (consolidator is not None and self._is_at_work(consolidator)):
