@@ -1,4 +1,4 @@
-"""`python -m remembrancer` is the same command as `remembrancer`."""
+"""Lets `python -m remembrancer` run the `remembrancer` command."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The memory tool of Anthropic's Python SDK, on Remembrancer: durable, searchable and undoable memory for API users.
+"""The memory tool for Anthropic's Python SDK, backed by Remembrancer: durable, searchable memory with undo.
 
     client.beta.messages.run_tools(model=…, messages=[…], tools=[MemoryTool(project=".")])
 
@@ -23,11 +23,11 @@ _END_S: Final = 5.0
 
 
 class MemoryTool(BetaAbstractMemoryTool):  # type: ignore[misc]  # 3,000 modules that mypy would read
-    """A session with this machine's runtime, which is started if it is not running; `close` ends the session.
+    """Opens a session with the local runtime, and starts the runtime if needed. `close` ends the session.
 
-    `/memories` holds the user's memories, `/memories/repo` those of the `project` (a directory; by default, the working
-    directory), `/memories/session` this object's own. `home` replaces this user's home. A refused command raises the
-    SDK's `ToolError`, and an unreachable runtime raises `ConnectionError`.
+    `/memories` holds the user's memories, `/memories/repo` those of the `project` (default: the working directory), and
+    `/memories/session` those of this session. `home` overrides the default home directory. A rejected command raises
+    the SDK's `ToolError`, and an unreachable runtime raises `ConnectionError`.
     """
 
     def __init__(self, project: str | os.PathLike[str] = ".", *, home: str | os.PathLike[str] | None = None) -> None:

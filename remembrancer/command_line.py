@@ -1,5 +1,5 @@
-"""The command `remembrancer`: its commands in groups, and their previous names. For `mcp` and `hook` it imports only
-the modules they need, since sessions often start them and wait for them."""
+"""The `remembrancer` command: its subcommands in groups, and their former names. `mcp` and `hook` import only the
+modules they need, since sessions start them often and wait for them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ COMMANDS = {
     "mcp": (MORE, "", "serve MCP on standard input and output (clients run this)"),
     "admin": (MORE, "", "queue, maintain, scale, embedder, projects, hook, completion"),
 }
-"""For each command, by name: its section in the help, its module in `remembrancer.commands`, and a line of help."""
+"""Maps each command to its section in the help, its module in `remembrancer.commands`, and its one-line help."""
 ADMIN = {
     "queue": ("commands", "queue", "list waiting and rejected writes"),
     "maintain": ("commands", "maintain", "run maintenance now"),
@@ -46,7 +46,7 @@ ADMIN = {
     "hook": ("commands", "", "record an event of a session (clients' hooks run this)"),
     "completion": ("commands", "report", "print the completion script for bash, zsh or fish"),
 }
-"""The commands of `admin`, in the same format."""
+"""The `admin` commands, in the same format."""
 FORMER = {
     "history": "show --history",
     "shown": "show --shown",
@@ -62,11 +62,11 @@ FORMER = {
     "claude-plugin-path": "setup --plugin-path",
     **{name: f"admin {name}" for name in ("queue", "maintain", "scale", "embedder", "projects", "completion")},
 }
-"""The command names of release 0.2.0, accepted for one more release, and their replacements."""
+"""Maps the command names of 0.2.0, which are accepted for one more release, to their replacements."""
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command in `argv` (default: the arguments of this process). Returns its exit status."""
+    """Run the command in `argv` (default: `sys.argv[1:]`) and return its exit status."""
     arguments = sys.argv[1:] if argv is None else argv
     if arguments[:2] == ["admin", "hook"]:
         arguments = arguments[1:]
@@ -99,7 +99,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def group() -> click.Group:
-    """All commands. Each is imported when it is run or its help is requested."""
+    """Define the command group. A command's module is imported only when the command runs or its help is requested."""
     import click
 
     from remembrancer import __version__
@@ -122,8 +122,8 @@ def group() -> click.Group:
 
 
 def _renamed(arguments: list[str]) -> list[str]:
-    """Replace an old command name in the arguments and print a note about it on stderr. `restore` with a file is
-    now `backup restore`."""
+    """Replace a former command name in the arguments, and print a note about it on stderr. `restore` with a file is now
+    `backup restore`."""
     former, rest = arguments[0], arguments[1:]
     present = FORMER.get(former, "backup restore")
     if former == "promote":

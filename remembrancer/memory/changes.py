@@ -1,4 +1,4 @@
-"""The rules for changes: each is refused here before anything is written, or gives the resulting memory."""
+"""The rules for changes. Each function rejects a change before anything is written, or returns the changed memory."""
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC
@@ -31,19 +31,19 @@ from remembrancer.protocol.writes import (
 )
 
 UNDONE: Final = "undone"
-"""The history's name for a change that undoes others."""
+"""The name in the history for a change that undoes other changes."""
 RESTORED: Final = "restored"
 MOVE_UNDONE: Final = "the move was undone"
-"""The reason for moving a memory back between lanes."""
+"""The reason recorded when a move between lanes is undone."""
 RELEASED: Final = "released"
-"""The history's name for reactivating a memory that no other memory represents any longer."""
+"""The name in the history for reactivating a memory that no other memory represents any more."""
 REVIVED: Final = "revived"
-"""The history's name for reactivating an archived memory because it was used."""
+"""The name in the history for reactivating an archived memory because it was used."""
 BREADTH: Final[dict[Scope, int]] = {"session": 0, "project": 1, "user": 2}
 
 
 def unknown_memory(memory_id: str) -> NotFound:
-    """The same error whether or not the memory exists."""
+    """The error is the same for a missing memory and for one that the caller may not see."""
     return NotFound(f"there is no memory with the id {memory_id}", field="memory_id")
 
 
@@ -54,8 +54,8 @@ def is_visible(memory: MemoryVersion, session_id: str | None) -> bool:
 def is_version_visible(
     version: MemoryVersion, now: Scope, source_project: str | None, session_id: str | None, project_id: str | None
 ) -> bool:
-    """Sharing a memory does not share its drafts: a session's version remains visible only to that session, and once a
-    memory is the user's, a project's version only to that project. Without a session, all versions are visible."""
+    """Promoting a memory does not expose its drafts: session versions stay visible only to their session, and once the
+    user owns the memory, project versions only to their project. Without a session, all versions are visible."""
     if session_id is not None and now == "user" and version.scope != "user" and project_id != source_project:
         return False
     return is_visible(version, session_id)
@@ -77,7 +77,7 @@ def differences(before: MemoryVersion, after: MemoryVersion) -> tuple[str, ...]:
 
 
 def changed(before: MemoryVersion, values: Mapping[str, Any]) -> MemoryVersion:
-    """A new kind sets the type, and a new text makes the memory active."""
+    """A new kind also sets the type, and new content reactivates the memory."""
     values = dict(values)
     if "related_entities" in values:
         values["related_entities"] = with_subjects(tuple(dict.fromkeys(values["related_entities"])))
@@ -89,11 +89,11 @@ def changed(before: MemoryVersion, values: Mapping[str, Any]) -> MemoryVersion:
 
 
 def updated(before: MemoryVersion, change: UpdateMemory, at: float) -> MemoryVersion:
-    """Apply an update, except for its links. A fact with a due date becomes an open end. A new text for an open end
-    also sets the due date that it names, if the previous text did not name it. Raises `InvalidInput`."""
+    """Apply an update, except for its links. A fact that is given a due date becomes an open end. If new text for an
+    open end names a due date that the old text did not, that date is set. Raises `InvalidInput`."""
     if change.due is not None and change.kind is None and kind_of(before) == "fact":
         change = msgspec.structs.replace(change, kind=OPEN_END)
-    closes = bool(change.done) and kind_of(before) == OPEN_END  # closing may make it a fact
+    closes = bool(change.done) and kind_of(before) == OPEN_END  # closing it may turn it into a fact
     sets_state = change.due is not None or (change.done is not None and not closes)
     if sets_state and (change.kind or kind_of(before)) != OPEN_END:
         name, can = ("done", "be done") if change.due is None else ("due", "have a due date")
@@ -148,7 +148,7 @@ def tagged(before: MemoryVersion, change: TagMemory) -> MemoryVersion:
 
 
 def revised(before: MemoryVersion, edit: ReviseMemory) -> MemoryVersion:
-    """A memory after an edit by a run. Surplus tags are left out."""
+    """Apply an edit made by a run. Tags above the limit are dropped."""
     values = {each.name: value for each in FIELDS if (value := getattr(edit, each.name, None)) is not None}
     values["tags"] = tuple(dict.fromkeys((*before.tags, *values["tags"])))[: max(MAX_TAGS, len(before.tags))]
     if edit.forget is not None:
@@ -164,8 +164,8 @@ def reverted(before: MemoryVersion, old: MemoryVersion) -> MemoryVersion:
 
 
 def undoing(history: Iterable[HistoryEntry]) -> tuple[list[HistoryEntry], set[int]]:
-    """A memory's changes that are in effect, oldest first, and the versions of undone changes. Moves between lanes are
-    undone by a second move, and the undo of a memory's creation by a restore."""
+    """Return a memory's effective changes, oldest first, and the versions of its undone changes. A move between lanes
+    is undone by a second move, and the undo of a memory's creation by a restore."""
     changes: list[HistoryEntry] = []
     undone = set[int]()
     standing_at: dict[int, list[HistoryEntry]] = {}
@@ -192,18 +192,18 @@ def standing(history: Iterable[HistoryEntry]) -> list[HistoryEntry]:
 
 
 def before_change(now: MemoryVersion, before: MemoryVersion | None, reason: str) -> MemoryVersion:
-    """A memory as it was before a change, or forgotten if the change created it."""
+    """Return a memory as it was before a change, or as forgotten if the change created it."""
     if before is None:
         return msgspec.structs.replace(now, forgotten=True, forgotten_reason=reason)
     return msgspec.structs.replace(before, kind=kind_of(before))
 
 
 SAME_EVENT_S: Final = DAY_S
-"""Event memories with the same words are about one event if they are at most this far apart."""
+"""Event memories with the same words describe one event if they are less than this far apart."""
 
 
 def says_the_same(known: MemoryVersion, created_at: float, again: StoreMemory, now: float) -> bool:
-    """True if `again` restates a memory that is still valid, with the same text and scope."""
+    """True if `again`, which has the same text and scope, repeats a memory that is still valid."""
     if known.forgotten or has_ended(known.valid_until, now):
         return False
     for before, after in ((known.valid_from, again.valid_from), (known.valid_until, again.valid_until)):
@@ -227,7 +227,7 @@ def joined(known: MemoryVersion, again: StoreMemory) -> MemoryVersion:
 
 
 def invalidated(before: MemoryVersion, reason: str | None, at: float) -> MemoryVersion:
-    """End a memory's validity at `at`, or earlier if it has already ended."""
+    """End a memory's validity at `at`, unless it ended earlier."""
     ends = at if before.valid_from is None else max(at, before.valid_from)
     if before.valid_until is not None:
         ends = min(ends, before.valid_until)
@@ -302,7 +302,7 @@ def _merged(present: dict[str, Any], changes: dict[str, Any], name: str) -> dict
 
 
 def _with_items(present: tuple[Any, ...], add: Iterable[Any], remove: Iterable[str]) -> tuple[Any, ...]:
-    """Entities are removed by name, or else by key. An existing tag that is both added and removed is removed."""
+    """Remove entities by name, or else by key. A present tag that is both added and removed is removed."""
     remaining = list(present)
     for name in remove:
         gone = [each for each in present if getattr(each, "name", each) == name]
@@ -321,7 +321,7 @@ def with_subjects(entities: tuple[EntityRef, ...]) -> tuple[EntityRef, ...]:
 
 
 def spans_of(versions: Iterable[int]) -> str:
-    """Ascending versions as text: `1 to 4, 7`."""
+    """Format ascending version numbers as ranges: `1 to 4, 7`."""
     runs = ([each for _, each in run] for _, run in groupby(enumerate(versions), lambda item: item[1] - item[0]))
     return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
 

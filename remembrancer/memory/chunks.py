@@ -1,5 +1,5 @@
-"""Cuts Markdown into overlapping chunks for search: ranges of the original text between headings and blocks (those of
-CommonMark with tables, and front matter), or between the lines of a long block."""
+"""Splits Markdown into overlapping chunks for search. Chunks are ranges of the original text, split at headings and
+blocks (CommonMark, tables and front matter), or at the lines of a long block."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _WORD: Final = re.compile(r"\s+")
 
 
 class Chunk(NamedTuple):
-    """Lines count from 1 and are inclusive; the first and last may be partial. `heading` is as in `Setup > Linux`."""
+    """Lines are numbered from 1, inclusive; the first and last may be partial. `heading` looks like `Setup > Linux`."""
 
     start_line: int
     end_line: int
@@ -38,7 +38,7 @@ class Chunk(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Lines count from 0, and `end` is exclusive. A heading has a level from 1 to 6 and is the last in its `path`."""
+    """Lines are numbered from 0, and `end` is exclusive. A heading has a level from 1 to 6, and ends its own `path`."""
 
     first: int
     end: int
@@ -47,7 +47,7 @@ class Block(NamedTuple):
 
 
 def line_starts(text: str) -> list[int]:
-    """The start of each line, and of a line after the end. A line ends at CR, LF or both."""
+    """The offset at which each line starts, and the length of the text. Lines end with CR, LF or CRLF."""
     starts = [0, *(match.end() for match in _NEWLINE.finditer(text))]
     return starts if starts[-1] == len(text) and text else [*starts, len(text)]
 
@@ -59,10 +59,10 @@ def headings_of(text: str) -> list[Block]:
 def chunks_of(
     text: str, tokens: int = 400, overlap: int = 80, *, at_blocks: bool = True, blocks: Sequence[Block] | None = None
 ) -> list[Chunk]:
-    """The chunks of a text in order, each of at most `tokens`; together they cover all non-blank lines. A chunk that
-    continues where the previous one was cut repeats up to `overlap` tokens of it: whole lines, or else sentences, or
-    else words. Without `at_blocks`, headings and blocks are ordinary lines. `blocks` must be given for a text that is
-    not Markdown. `tokens` is at least `LEAST_CHUNK_TOKENS`, and `overlap` at most half of it."""
+    """Split a text into chunks of at most `tokens` that together cover all non-blank lines. A chunk that does not begin
+    with a heading repeats up to `overlap` tokens of the previous one: whole lines if possible, then sentences, then
+    words. Without `at_blocks`, headings and blocks are ordinary lines. Text that is not Markdown needs `blocks`.
+    `tokens` must be at least `LEAST_CHUNK_TOKENS`, and `overlap` at most half of `tokens`."""
     starts = line_starts(text)
     if blocks is None:
         blocks = blocks_of(text) if at_blocks else [Block(0, len(starts) - 1)]
@@ -100,7 +100,7 @@ class _Cutter(NamedTuple):
     overlap: int
 
     def pieces(self, first: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """All lines together, single lines, or parts of a line: ranges of characters with their numbers of tokens."""
+        """Yield ranges of characters with their token counts: all lines together, single lines, or parts of a line."""
         while first < end and not self._line(first).strip():
             first += 1
         while first < end and not self._line(end - 1).strip():
@@ -123,7 +123,7 @@ class _Cutter(NamedTuple):
         room = self.tokens - self.overlap
         while start < end:
             window = self.text[start : min(end, start + _CHARACTERS * room)]
-            part = truncate(window, room) or window[: room // 2]  # a letter with more accents than fit into a chunk
+            part = truncate(window, room) or window[: room // 2]  # a letter may have more accents than fit into a chunk
             if start + len(part) < end:
                 sentences = [match.end() for match in _SENTENCE.finditer(part, len(part) // 2)]
                 part = part[: sentences[-1]] if sentences else part
@@ -133,7 +133,7 @@ class _Cutter(NamedTuple):
             start += len(part)
 
     def overlap_before(self, start: int, size: int, before: int) -> int:
-        """Move the beginning `start` of a chunk, whose first piece has `size`, back into the chunk from `before`."""
+        """Move a chunk's `start` back into the previous chunk (from `before`). Its first piece has `size` tokens."""
         room = min(self.overlap, self.tokens - size)
         low = max(before + 1, start - _CHARACTERS * self.overlap)
         window = self.text[low:start]
@@ -154,7 +154,7 @@ class _Cutter(NamedTuple):
 
 
 def shown_chunk(text: str, begin: int) -> str:
-    """A chunk below the headings above it, without front matter. Its own text begins at `begin`."""
+    """Show a chunk, whose own text begins at `begin`, below the headings above it and without front matter."""
     front = _FRONT_MATTER.match(text, begin)
     own = (text[front.end() :].lstrip() if front else "") or text[begin:]
     opening = takewhile(lambda line: _HEADING.match(line) or not line.strip(), own.splitlines())

@@ -1,4 +1,4 @@
-"""The memories for a context: all if they fit, or else those for every task, then those for the current task. Pure."""
+"""Chooses memories for a context: all if they fit, otherwise those for every task before those for this task. Pure."""
 
 import math
 from collections.abc import Container, Iterable, Sequence
@@ -13,15 +13,15 @@ from remembrancer.protocol.reads import ListedMemory, RecalledMemory, Section
 
 STANDING_SHARE: Final = 0.35
 ENDS_SHARE: Final = 0.1
-"""The maximum shares of the budget for standing memories and open ends if not all memories fit."""
+"""The maximum shares of the budget for standing memories and for open ends when not all memories fit."""
 LEAST_FOR_ENDS: Final = 80
-"""Tokens reserved for the most urgent open ends, however small the budget is."""
+"""The tokens reserved for the most urgent open ends, even in a small budget."""
 AROUND, DATED = 6, 8
 HEADINGS: Final = 50
 INDEX_SHARE, INDEX = 1 / 6, 150
-"""The tokens reserved for the index, if not all memories fit."""
+"""The tokens reserved for the index when not all memories fit: a share of the budget, up to a maximum."""
 LONGEST_SHARE, LEAST_LONGEST = 1 / 6, 64
-"""The maximum tokens for one memory, if not all memories fit."""
+"""The maximum tokens per memory when not all memories fit: a share of the budget, but at least the second value."""
 CUT: Final = "… (get_memory has the rest)"
 
 M = TypeVar("M", bound=ListedMemory)
@@ -29,7 +29,7 @@ M = TypeVar("M", bound=ListedMemory)
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """`left_out`: some were not chosen. `replaced`: left out because chosen memories probably replace them."""
+    """`left_out` tells whether any memory was not chosen. Chosen memories probably replace those in `replaced`."""
 
     given: tuple[RecalledMemory, ...]
     left_out: bool
@@ -50,7 +50,7 @@ def section_of(memory: ListedMemory, sections: Sequence[Section]) -> Section | N
 
 
 def in_sections(memories: Iterable[M], sections: Sequence[Section]) -> tuple[M, ...]:
-    """The memories of the requested sections, section by section; open ends by due date."""
+    """The memories of the requested sections, in the order of the sections. Open ends are sorted by urgency."""
     named: dict[Section, list[M]] = {name: [] for name in sections}
     for memory in memories:
         if (name := section_of(memory, sections)) is not None:
@@ -73,9 +73,9 @@ def choose(
     is_part: bool = False,
     longest: float = math.inf,
 ) -> Chosen:
-    """Choose the memories that fit into a budget of tokens. Each list is best first; `standing` memories are relevant
-    to every task, and `found` are the ids that a search for the task found. `is_part`: there are more memories. Texts
-    above `longest` tokens are cut."""
+    """Choose the memories that fit into a budget of tokens. Each list is sorted best first; `standing` memories apply
+    to every task, and `found` holds the ids that a search for the task returned. `is_part` means that more memories
+    exist. Texts longer than `longest` tokens are cut."""
     given: dict[str, RecalledMemory] = {}
     room = tokens - HEADINGS - is_part * min(INDEX, INDEX_SHARE * tokens)
     if is_part:

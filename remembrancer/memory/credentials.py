@@ -1,5 +1,5 @@
-"""Finds credentials in text by their form. They are refused in text that is stored explicitly, and masked in recorded
-text. The patterns are our own and gitleaks' (`credential_rules.txt`), matched by RE2 in linear time."""
+"""Finds credentials in text by their form. Explicitly storing them is refused, and recorded text is masked. The
+patterns in `credential_rules.txt` are our own and those of gitleaks; RE2 matches them in linear time."""
 
 import base64
 import binascii
@@ -26,9 +26,9 @@ NOT_LOOKED_AT: Final = frozenset(
         *("remove", "remove_tags", "remove_entities", "add_links", "remove_links", "root", "mode", "places"),
     }
 )
-"""Arguments without text from the caller, or with text to be removed: stored secrets must be removable."""
+"""Arguments not checked: they hold no text from the caller, or text to remove (stored secrets must be removable)."""
 ARGUMENTS: Final = {"add_tags": "tags.add", "add_entities": "related_entities.add"}
-"""Argument names that differ from the change's fields."""
+"""Maps the fields of changes to the names of their arguments, where these differ."""
 MAY_BE_ALLOWED: Final = (StoreMemory, UpdateMemory, ImportMemory)
 """The changes that can store a credential on request."""
 
@@ -50,7 +50,7 @@ Check = Callable[[Any], bool]
 
 @dataclass(eq=False)
 class Rule:
-    """One of the checks must accept the value. Without checks, it needs this entropy and must not be an exception."""
+    """At least one check must accept a match. Without checks, it needs this entropy and must not be an exception."""
 
     name: str
     regex: str
@@ -59,7 +59,7 @@ class Rule:
     exceptions: list[str]
 
     def find(self, text: str) -> Iterator[Credential]:
-        """The text must not have lone surrogates."""
+        """`text` must not contain lone surrogates."""
         for match in _compiled(self.regex).finditer(text):
             group = match.re.groupindex["value"] if self.checks else _secret_group(match)
             if any(check(match) for check in self.checks) if self.checks else self._is_secret(match.group(group)):
@@ -73,14 +73,14 @@ class Rule:
 
 @cache
 def _compiled(regex: str) -> Any:
-    """Compiled on first use: most texts contain only a few rules' keywords."""
+    """Compile on first use: most texts contain the keywords of only a few rules."""
     return re2.compile(regex, _OPTIONS)
 
 
 class RuleFile(NamedTuple):
     always: list[Rule]
     keyed: list[list[Rule]]
-    """The rules for each keyword, by the indexes that `keywords_in` returns."""
+    """The rules for each keyword, at the indexes that `keywords_in` returns."""
     keywords_in: Callable[[str], list[int]]
     placeholder: re.Pattern[str]
     never: list[str]
@@ -127,7 +127,7 @@ def _rules() -> RuleFile:
 
 
 def _check_of(shapes: Mapping[str, str], trimmed: str, different: str, entropy: str, wanted: str) -> Check:
-    """A check from a line of `credential_rules.txt`; `shapes` maps each shape to its regex."""
+    """Build a check from the parts of a line in `credential_rules.txt`. `shapes` maps each shape to its regex."""
     ends = re.compile("(?!)" if trimmed == "-" else trimmed)
     conditions = [
         (group, re.compile(shapes[shape]), each[0] != "!")
@@ -151,14 +151,14 @@ def find_credential(text: str) -> str | None:
 
 
 def credentials_in(text: str) -> Iterator[Credential]:
-    """The apparent credentials in a text. A range may have several types. A key block is found by its first line."""
+    """Yield likely credentials in a text. A range may have several types. A key block is found by its first line."""
     plain = text.translate(_UNSEEN) if not text.isascii() else text
     if len(plain) != len(text):
         places = [place for place, character in enumerate(text) if ord(character) not in _UNSEEN]
         for each in credentials_in(plain):
             yield Credential(each.sort, places[each.start], places[each.end - 1] + 1)
         return
-    text = text if text.isascii() else text.encode("utf-8", "replace").decode()  # lone surrogates, which RE2 rejects
+    text = text if text.isascii() else text.encode("utf-8", "replace").decode()  # RE2 rejects lone surrogates
     rules = _rules()
     keyed = (rule for place in rules.keywords_in(text.lower()) for rule in rules.keyed[place])
     for rule in dict.fromkeys((*keyed, *rules.always)):
@@ -188,7 +188,7 @@ def _is_login_in_base64(match: Any) -> bool:
 
 
 def masked(text: str) -> str:
-    """Replace each credential by its type, keeping the lines. A key block ends with its last line, or the text."""
+    """Replace each credential with its type. Line breaks are kept. An unterminated key block ends with the text."""
     spans = []
     for credential in credentials_in(text):
         end = credential.end
@@ -205,7 +205,7 @@ def masked(text: str) -> str:
 
 
 def masked_value(value: Any) -> Any:
-    """Mask every text in a value. A member's name may be a label of its text."""
+    """Mask all strings in a value. A member's name may label its text, as in `password`."""
     match value:
         case str():
             return masked(value)
@@ -225,11 +225,11 @@ def _masked_member(name: str, value: Any) -> Any:
 
 LABELLED: Final = (("content", "summary"), ("summary", "content"))
 VALUE_WORDS: Final = 3
-"""A text longer than "it is frosch2217" is not treated as a value labelled by the other text."""
+"""A text with more words than "it is frosch2217" is not checked as a value with the other text as its label."""
 
 
 def refuse_credentials(change: Change) -> None:
-    """Raises `InvalidInput` for an apparent credential. A content and its summary may be a label and its value."""
+    """Raises `InvalidInput` for a likely credential. Content and summary may be the label and the value of one."""
     texts = list(_texts_of(change))
     given = {field: text.rstrip(".: ") for field, text in texts}
     for field, label in LABELLED:
@@ -260,7 +260,7 @@ def _texts_of(change: Change) -> Iterator[tuple[str, str]]:
 
 
 def _texts(value: Any, field: str) -> Iterator[tuple[str, str]]:
-    """The texts in a value. In metadata, a key may label its value (`password`)."""
+    """Yield the strings in a value. In metadata, a key may label its value (`password`)."""
     match value:
         case str():
             yield field, value
@@ -277,6 +277,6 @@ def _texts(value: Any, field: str) -> Iterator[tuple[str, str]]:
             for name, each in value.items():
                 if isinstance(each, str):
                     yield field, f"{name}: {each}"
-                elif each is not None:  # None removes the name
+                elif each is not None:  # None removes the key
                     yield field, name
                     yield from _texts(each, field)

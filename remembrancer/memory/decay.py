@@ -1,4 +1,4 @@
-"""A memory's strength, and when it is archived and forgotten (docs/memory-model.md). Pure; times in epoch seconds."""
+"""Computes a memory's strength, and when to archive and forget it (docs/memory-model.md). Times are epoch seconds."""
 
 import math
 from collections.abc import Mapping
@@ -15,8 +15,8 @@ STALE_BELOW_ACCESSES: Final = 3
 
 
 class Fading(NamedTuple):
-    """Each access lengthens the half-life by the fraction `access_gain`. A memory is archived if it is weaker, older
-    and less used than the last three fields."""
+    """Each access lengthens the half-life by the fraction `access_gain`. A memory is archived if its strength, age and
+    number of accesses are all beyond the limits in the last three fields."""
 
     half_life_s: float
     access_gain: float
@@ -30,7 +30,7 @@ FADING: Final[Mapping[Scope, Fading]] = {
     "user": Fading(30 * DAY_S, 0.2, 0.02, 90 * DAY_S, 2),
 }
 DELETE_AFTER_S: Final = 90 * DAY_S
-"""A project's archived memory that has not changed for longer than this is forgotten, and can be restored."""
+"""A project's archived memory is forgotten, and can be restored, after this time without a change."""
 
 
 def accessed_at(memory: ListedMemory | PortableMemory) -> float:
@@ -38,8 +38,8 @@ def accessed_at(memory: ListedMemory | PortableMemory) -> float:
 
 
 def strength_of(memory: ListedMemory | PortableMemory, now: float) -> float:
-    """`importance * confidence * 0.5 ** (time since the last access / half-life)`, to three digits, in [0, 1]. A
-    session's memories and open ends that are open do not decay. A last access in the future counts as now."""
+    """`importance * confidence * 0.5 ** (time since the last access / half-life)`, rounded to three digits, in [0, 1].
+    Session memories and unfinished open ends do not decay. A last access in the future counts as now."""
     strength = memory.importance * memory.confidence
     if (fading := FADING.get(memory.scope)) and not memory.is_open:
         half_life_s = fading.half_life_s * (1.0 + memory.access_count * fading.access_gain)
@@ -53,7 +53,7 @@ def is_stale(memory: ListedMemory | PortableMemory, now: float) -> bool:
 
 
 def is_event(memory: Material) -> bool:
-    """Only events fade. Lasting facts do not, nor does the fix for an error, which may recur."""
+    """Only events fade. Lasting facts do not, and neither do error fixes, since the error may recur."""
     return memory.type == "episodic" and memory.kind != "error_fix"
 
 
@@ -80,7 +80,7 @@ def has_ended(valid_until: float | None, now: float) -> bool:
 
 
 RECENCY_HALF_LIFE_S: Final = 30 * DAY_S
-"""The user scope's half-life. Projects' shorter one affects archiving, but not ranking."""
+"""Equal to the user scope's half-life. The shorter one for projects affects archiving, but not ranking."""
 
 
 def recency(happened_at: float, now: float) -> float:

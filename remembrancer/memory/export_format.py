@@ -1,5 +1,5 @@
-"""The lines of an export (docs/backup.md): a header, the projects, each before its memories, and a last line with their
-numbers, which reveals a truncated file. Pure."""
+"""The lines of an export (docs/backup.md): a header, each project followed by its memories, and a last line with
+counts, which reveals a truncated file. Pure."""
 
 from codecs import BOM_UTF8
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from remembrancer.protocol.writes import PortableMemory
 FORMAT: Final = "remembrancer-export"
 FORMAT_VERSION: Final = 1
 MAX_LINE_BYTES: Final = 48 * 1024 * 1024
-"""A memory has to fit into one message to the store."""
+"""A memory must fit into one message to the store."""
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -41,7 +41,7 @@ class MemoryLine(msgspec.Struct, frozen=True, tag="memory", tag_field="line", fo
 
 
 class EndLine(msgspec.Struct, frozen=True, tag="end", tag_field="line", forbid_unknown_fields=True):
-    """The numbers of lines. Release 0.2.0 wrote lines for sessions, and requires their number."""
+    """The number of lines of each kind. Release 0.2.0 also wrote lines for sessions, and requires their count."""
 
     projects: int
     memories: int
@@ -62,7 +62,7 @@ def encode_line(line: Line | Header) -> bytes:
 
 
 def decode_header(line: bytes) -> Header:
-    """Raises `SchemaTooNew` if a newer release wrote it, and `FileUnusable` if it is not an export."""
+    """Raises `SchemaTooNew` for a file from a newer release, and `FileUnusable` for a file that is not an export."""
     try:
         header = _header_decoder.decode(line.removeprefix(BOM_UTF8))  # some editors add a byte order mark
     except UNDECODABLE as error:
@@ -81,7 +81,7 @@ def decode_header(line: bytes) -> Header:
 
 
 def decode_line(line: bytes) -> Line | None:
-    """None for a `session` line from an older release. Raises `InvalidInput`."""
+    """Returns None for a `session` line from an older release. Raises `InvalidInput`."""
     if len(line) > MAX_LINE_BYTES:
         raise InvalidInput(f"a line may have at most {MAX_LINE_BYTES} bytes")
     try:
@@ -105,7 +105,7 @@ def decode_line(line: bytes) -> Line | None:
 
 
 def _unknown_fields(raw: Any, value: Any, at: str) -> Iterator[str]:
-    """Fields in the JSON that its struct would silently lose."""
+    """Yield fields of the JSON that decoding into the struct would silently drop."""
     if isinstance(value, msgspec.Struct):
         names = dict(zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True))
         for name, each in raw.items():

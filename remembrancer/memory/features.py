@@ -1,5 +1,5 @@
-"""The features for ranking recall candidates, one column of numbers each. A ranking is a weight for each feature
-(`memory/ranking.py`); docs/retrieval.md says how much each contributes, and on which data. Pure."""
+"""The features for ranking recall candidates, each a column of numbers. A ranking assigns a weight to each feature
+(`memory/ranking.py`). docs/retrieval.md says how much each feature contributes, and on which data. Pure."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -16,42 +16,42 @@ from remembrancer.protocol.kinds import Kind, Status
 Column = NDArray[np.float64]
 
 COSINE_FLOOR: Final = 0.1
-"""The default model's cosine of two unrelated texts."""
+"""The cosine of two unrelated texts with the default model."""
 ANSWERING_COSINE: Final = 0.32
-"""The cosine of a possible answer. A lower best cosine does not count as a perfect match."""
+"""The cosine of a possible answer. A best candidate below it does not get the full 1."""
 SAME_SUBJECT_COSINE: Final = 0.5
 """Above this cosine, two facts are increasingly likely to be about the same subject."""
 LAST_S: Final = 10 * DAY_S
-"""The half-life of memories that a message may continue."""
+"""The half-life of recency for queries that continue a conversation."""
 COMMON: Final = 2_000
-"""A word in more memories is weighted as if it were in this many."""
+"""A word that occurs in more memories than this is weighted as if it occurred in this many."""
 STANDINGS: Final[Mapping[Status, float]] = {"active": 0.0, "consolidated": 0.1, "promoted": 0.4, "archived": 0.5}
 EXPIRED: Final = 1.0
-"""The standing of a fact that is no longer valid, or was superseded."""
+"""The standing of a memory that is no longer valid or was superseded."""
 RULES: Final[frozenset[Kind]] = frozenset({"convention", "preference", "procedure"})
 OF_A_RULE: Final = -0.25
-"""The difference in standing between valid rules without any of the query's words and those with all of them."""
+"""The change in standing of a valid rule that contains none of the query's words. It shrinks as more words match."""
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """One row for each candidate. NaN means unknown: only cosines and values from the context may be NaN."""
+    """One row per candidate. NaN means unknown, and is allowed only for cosines and for values from the context."""
 
     cosine: Column
     """The cosine between the best passage and the query."""
     opening: Column
-    """The cosine of the first passage, for texts with several."""
+    """The cosine between the first passage and the query, for texts with several passages."""
     bm25: Column
-    """Comparable between files; 0 without any of the query's words."""
+    """Comparable across files; 0 if none of the query's words match."""
     coverage: Column
     context_cosine: Column
     """The mean cosine of a turn and its neighbouring turns."""
     context_coverage: Column
-    """The share of the query's words in a turn and its neighbouring turns together."""
+    """The share of the query's words that occur in a turn or its neighbouring turns."""
     names_missed: Column
-    """The share of the query's names with digits that the memory lacks."""
+    """Of the names with digits in the query, the share that the memory lacks."""
     nearness: Column
-    """The proximity to a time named in the query; 1 if within it."""
+    """How close the memory is to a time named in the query; 1 if within it."""
     happened_at: Column
     importance: Column
     standing: Column
@@ -60,7 +60,7 @@ class Candidates:
     by_assistant: Column
     graph: Column
     likeness: Column = field(default_factory=lambda: np.zeros((0, 0)))
-    """The cosines between the candidates, (n, n); empty if unknown."""
+    """The cosines between the candidates, with shape (n, n); empty if unknown."""
 
     def __len__(self) -> int:
         return len(self.cosine)
@@ -77,7 +77,7 @@ class QueryProperties(NamedTuple):
     is_message: bool = False
     """True if the query continues a conversation."""
     of_the_user: bool = False
-    """True if users ask about themselves."""
+    """True if users are asking about themselves."""
 
 
 class Feature(NamedTuple):
@@ -92,12 +92,12 @@ def standing(status: Status, valid_until: float | None, now: float) -> float:
 
 
 def rarity(frequencies: Sequence[int], memories: int) -> list[float]:
-    """The weight of each word. One that occurs in no memory counts as the rarest: what it asks for is not stored."""
+    """The weight of each word. A word found in no memory counts as the rarest, since no answer about it is stored."""
     return [math.log(1.0 + memories / min(max(each, 0.5), COMMON)) for each in frequencies]
 
 
 def coverage(matched: NDArray[np.bool_], weights: Column) -> Column:
-    """The weighted share in [0, 1] of a query's words (candidates, words) that each candidate contains."""
+    """The weighted share, in [0, 1], of the query's words in each candidate. `matched` is (candidates, words)."""
     total = float(weights.sum())
     return np.asarray(matched @ weights / total) if total > 0.0 else np.zeros(len(matched))
 
@@ -107,7 +107,7 @@ def _filled(values: Column, missing: float) -> Column:
 
 
 def scaled(values: Column, floor: float, least: float = 0.0) -> Column:
-    """Scale values so that `floor` becomes 0 and the best value (or `least`, if greater) becomes 1; 0 where unknown."""
+    """Scale values linearly: `floor` (or unknown) becomes 0, and the best value (or `least`, if greater) becomes 1."""
     known = _filled(values, floor)
     best = max(least, float(known.max(initial=floor)))
     if best <= floor:
@@ -120,7 +120,7 @@ def _opening(of: Candidates, _: QueryProperties) -> Column:
 
 
 def _bm25(of: Candidates, _: QueryProperties) -> Column:
-    """Multiplied by the best coverage: if the query is in another language, even the best match may be poor."""
+    """Scaled by the best coverage: if the query is in another language, even the best match may be poor."""
     return scaled(of.bm25, 0.0) * float(of.coverage.max(initial=0.0))
 
 
@@ -135,7 +135,7 @@ def _context_words(of: Candidates, _: QueryProperties) -> Column:
 
 
 def _time(of: Candidates, _: QueryProperties) -> Column:
-    """A time that contains all candidates does not distinguish them."""
+    """A time that contains all candidates does not distinguish between them."""
     return of.nearness * (1.0 - float(of.nearness.mean())) if len(of) else of.nearness
 
 
@@ -165,7 +165,7 @@ def _outdated(of: Candidates, _: QueryProperties) -> Column:
 
 
 def _joined(of: Candidates, _: QueryProperties) -> Column:
-    """Reduced for memories that match the query themselves."""
+    """Reduced for memories that match the query on their own."""
     own = of.coverage + of.meaning / 2
     return np.asarray(of.graph * np.clip(1.0 - own, 0.0, 1.0))
 

@@ -1,4 +1,4 @@
-"""The fields of a memory, one row each: the type of its value, its limit, and how changes treat it. All code that
+"""The fields of a memory, one row each, with the type of the value, its limit, and how changes treat it. All code that
 iterates over fields uses these rows.
 
 A new field needs a line in `MemoryFields` and in `UpdateMemory` of `protocol/writes.py`, a row here, a column (a step
@@ -30,9 +30,9 @@ from remembrancer.protocol.writes import EntityRef, PortableMemory, RecordedFiel
 Sort = Literal[
     "content", "word", "share", "tags", "object", "entities", "source", "line", "name", "session", "time", "flag"
 ]
-"""A `word` comes from a fixed set, a `share` is in [0, 1], a `line` is a short text."""
+"""A `word` is one of a fixed set, a `share` is in [0, 1], and a `line` is a short text."""
 Join = Callable[[Any, Any], Any]
-"""Merges a field's value with the value given when the same text is stored again."""
+"""Merges a field's current value with the new one when the same text is stored again."""
 
 encode_object: Final = msgspec.json.Encoder(order="deterministic").encode
 
@@ -54,9 +54,9 @@ def _fitting(both: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
 
 
 class Field(NamedTuple):
-    """`longest` is in characters. Without a `join`, storing the text again leaves the field as it is. A `clearable`
-    field can be reset to unknown. Fields that `stay` are not restored with an earlier version. A `detail` is shown
-    unless it is empty."""
+    """`longest` is in characters. Without a `join`, storing the same text again does not change the field. A clearable
+    field can be reset to unknown. A field that `stays` keeps its value when an earlier version is restored. A detail is
+    shown unless it is empty."""
 
     name: str
     sort: Sort
@@ -91,19 +91,19 @@ FIELDS: Final = (
     Field("done", "flag"),
     Field("scope", "word", stays=True),
     Field("status", "word"),
-    # `status` represents these two when versions are compared.
+    # Versions are compared by `status` instead of these two.
     Field("forgotten", "flag", is_compared=False),
     Field("forgotten_reason", "line", MAX_REASON, is_compared=False),
-    # Only a session's record gets new values, when the session ends again.
+    # This changes only in a session's record, when the session ends again.
     Field("session_id", "session", MAX_SESSION_ID, is_compared=False, stays=True),
 )
-"""In the order in which answers list changed fields."""
+"""Answers list changed fields in this order."""
 DETAILS: Final = tuple(field.name for field in FIELDS if field.is_detail)
 SEARCHED: Final = tuple(field.name for field in FIELDS if field.is_searched)
 
 
 class DetailsRead(TypedDict, total=False):
-    """The details of a history entry that are read by rules."""
+    """The details of a history entry that the rules read."""
 
     fields: tuple[str, ...]
     by: str
@@ -114,7 +114,7 @@ class DetailsRead(TypedDict, total=False):
 
 
 def check_memory(memory: PortableMemory, content_limit_bytes: int) -> None:
-    """Raises `InvalidInput` if no tool would have stored an imported memory, or one of its versions, in this form."""
+    """Raises `InvalidInput` if an imported memory, or one of its versions, breaks a rule that the tools enforce."""
     if not 1 <= memory.version <= MAX_EXACT or not 0 <= memory.access_count <= MAX_EXACT:
         raise InvalidInput("version must be 1 or more, and access_count 0 or more, and both at most 2**53")
     _check_fields(memory, content_limit_bytes)
@@ -157,7 +157,7 @@ def clean_tags(tags: Sequence[str], *, field: str = "tags") -> tuple[str, ...]:
 
 
 def tags_named(tags: Sequence[str], *, field: str = "tags") -> tuple[str, ...]:
-    """The tags to look for: as they are stored now, and as given (0.2.0 kept a leading #)."""
+    """The tags to search for: cleaned, and as given, since 0.2.0 kept a leading #."""
     given = clean_names(tags, field=field, most=MAX_TAGS, longest=MAX_TAG)
     return tuple(dict.fromkeys((*clean_tags(tags, field=field), *given)))
 
@@ -224,4 +224,4 @@ RULES: Final[dict[Sort, Rule]] = {
     "name": _clean_named,
     "time": lambda value, row: check_time(value, row.name),
 }
-"""Functions that clean given values and check imported ones. Each raises `InvalidInput`."""
+"""Functions that clean values from callers and check imported ones. They raise `InvalidInput`."""

@@ -1,6 +1,6 @@
-"""Extracts names from a text by their form. A name is certain because of its form (`pool_size`, `src/app.py`,
-`INC-311`, `AuthService`, "Night Owl"), or only possible: a capitalized word within a sentence, which counts as a name
-once it occurs in several memories. Pure."""
+"""Extracts names from text by their form. Some forms are certain (`pool_size`, `src/app.py`, `INC-311`, `AuthService`,
+"Night Owl"). A capitalized word within a sentence is only a possible name, and counts once it occurs in several
+memories. Pure."""
 
 import re
 from collections.abc import Iterator
@@ -12,14 +12,14 @@ from remembrancer.memory.names import TICKET, name_key
 from remembrancer.memory.stop_words import language_of, stop_words_of
 
 READ: Final = 8000
-"""The characters read from a text: a longer text is a document, which mentions everything."""
+"""The number of characters read from a text. A longer text is a document, which mentions too many things."""
 MOST_NAMES: Final = 24
 LONGEST_NAME: Final = 80
 SHORTEST: Final = 3
 SHORTEST_CAMEL: Final = 5
-"""Shorter words are units: kWh, GHz, MiB."""
+"""Shorter words in camel case are units: kWh, GHz, MiB."""
 CERTAIN, POSSIBLE, FIRST = 1, 0, -1
-"""Recognized by its form; another capitalized word; a word that only begins a sentence."""
+"""A name recognized by its form; any other capitalized word; a word that is capitalized as the first of a sentence."""
 
 
 class FoundName(NamedTuple):
@@ -53,7 +53,7 @@ _CERTAIN: Final = re.compile(
 )
 _URL: Final = re.compile(r"\b[a-z][a-z0-9+.-]{0,40}://\S+|(?<!\S)\S+@\S+")
 _ENDLESS: Final = re.compile(r"(?<![\w/.@-])[\w/.@-]{400,}")
-"""Data, on which the patterns would take quadratic time."""
+"""A run of data, on which the patterns would take quadratic time."""
 _QUOTED: Final = re.compile(r"[\"“«]\s?((?:[A-Z][\w'’-]+)(?: [A-Z][\w'’-]+){1,3})\s?[\"”»]")
 _SENTENCE: Final = re.compile(r"(?<=[.!?:;|…])\s+|\n+|(?<=[\"“«])|\s[-–—]\s")
 _TITLE: Final = r"\b(Frau|Herr|Mrs?|Ms|Miss|Dr|Prof|St)\.? (?=[A-Z])"
@@ -62,21 +62,21 @@ _CAPITALISED: Final = re.compile(
 )
 _OPENING: Final = re.compile(rf"[\s\W\d]*({_CAPITALISED.pattern})")
 _HEADINGS: Final = re.compile(r"\A[^\n:]{1,200} > [^\n:]{1,200}:\s")
-"""The headings above an imported section: subjects, not names."""
+"""The headings above an imported section, which are subjects, not names."""
 _LEADING: Final = re.compile(r"^[\s\W\d]*[\w'’-]+")
 _PERSON: Final = re.compile(
     rf"^[\s\W\d]*(?={_TITLE}|(?!\w+ing |\w+ {_TITLE})"
     r"[A-Z][\w’'-]+(?: [A-Z][\w’'-]+){1,2} (?:is|was|has|had|will|can|owns|runs|leads|knows|likes"
     r"|prefers|wants|works|maintains|reviews|handles|said|says|wrote|joined|left|moved|asked|approves|decides|lives|does)\b)"
 )
-"""The text before a title, or before two or three capitalized words and a verb: a name that begins a sentence."""
+"""The text before a person's name that begins a sentence: a title, or two or three capitalized words before a verb."""
 _DESCRIBED: Final = re.compile(r"\W*((?:[\w./-]+ ){0,3}[\w./-]+?)\s*(?::|\(|,| - | – | — | is | are | was | means )")
 NO_NAMES: Final = word_lists("found_names")["no_names"]
-"""Capitalized words that name nothing in a project, and code literals."""
+"""Capitalized words that are not names in a project, and code literals."""
 
 
 def is_proper(name: str, kind: str) -> bool:
-    """True for the names of people, products and places, and with an explicit type, but not for identifiers."""
+    """True for names of people, products and places, and for names with an explicit type, but not for identifiers."""
     words = re.split(r"[ -]", name)
     looks_proper = all(word[:1].isupper() and re.sub("['’]", "", word).isalpha() for word in words)
     return kind not in ("custom", "file", "function") or looks_proper

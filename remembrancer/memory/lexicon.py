@@ -1,4 +1,4 @@
-"""The word lists of `lexicon.toml`, and other tables of words. Pure."""
+"""Loads the word lists in `lexicon.toml`, and other tables of words. Pure."""
 
 import tomllib
 from collections.abc import Mapping

@@ -1,5 +1,5 @@
-"""Memories as Markdown files: an export that people can read, with a project's memories of one kind in each file, and
-notes that become memories. Fields that only programs read are in `details.jsonl`. Pure."""
+"""Memories as Markdown: exports that people can read, with one file per project and kind of memory, and notes to import
+as memories. Fields that only programs read are in `details.jsonl`. Pure."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +26,7 @@ _UNREAD: Final = ("history", "promotion_chain", "accessed_in")
 _MARK: Final = re.compile(r"^<!-- memory (\{.*) -->\n", re.MULTILINE)
 _LIKE_MARK: Final = re.compile(r"^<(\\*!-- memory \{)", re.MULTILINE)
 _ESCAPED: Final = re.compile(r"^<\\(\\*!-- memory \{)", re.MULTILINE)
-"""Lines in a content that look like a mark get an extra backslash."""
+"""Lines of the content that look like a mark are escaped with a backslash."""
 _FRONT: Final = re.compile(r"---\n(.*?\n)---\n(.*)", re.DOTALL)
 _LINK: Final = re.compile(r"\s*[-*] \[[^\]]*\]\([^):]*\.md\)")
 _TICKED: Final = re.compile(r"^[ \t]*[-*] \[[xX]\] .*\n?", re.MULTILINE)
@@ -43,13 +43,13 @@ _TITLE_DATED: Final = re.compile(
 _FRONT_DATE: Final = re.compile(r"^date:(.+)", re.MULTILINE | re.IGNORECASE)
 _ITEM: Final = re.compile(r"^[-*] +", re.MULTILINE)
 WORDS_OF_ITEM: Final = 5
-"""The words (with the marker) that an item needs to make sense by itself: steps are often shorter."""
+"""The minimum number of words, with the marker, for an item to make sense by itself. Steps are often shorter."""
 HALF_YEAR_S: Final = 183 * 86_400.0
 _decode_fields: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def file_of(line: MemoryLine, folder: str) -> tuple[str, str]:
-    """The path of a memory's file, in its project's folder, and the text to append to it."""
+    """The path of a memory's file in its project's folder, and the text to append to that file."""
     memory = line.memory
     fields = {name: value for name, value in msgspec.to_builtins(memory).items() if name not in ("content", *_UNREAD)}
     if line.project is not None:
@@ -65,8 +65,8 @@ def details_of(memory: PortableMemory) -> dict[str, Any]:
 
 
 def read_file(text: str, details: Mapping[str, Mapping[str, Any]]) -> tuple[str, list[MemoryLine]]:
-    """The text before the first exported memory, and the exported memories. Raises `InvalidInput`."""
-    if not _MARK.search(text):  # a note, or an export that an editor saved with Windows line ends
+    """Return the text before the first exported memory, and the exported memories. Raises `InvalidInput`."""
+    if not _MARK.search(text):  # a note, or an export that an editor saved with Windows line endings
         text = text.replace("\r\n", "\n")
     notes, *parts = _MARK.split(text)
     lines = []
@@ -91,13 +91,13 @@ def _kind_named(title: str) -> Kind | None:
 def sections_of(
     path: str, text: str, at: float, scope: Scope, kind_of: Callable[[str, float], Kind]
 ) -> tuple[list[PortableMemory], int]:
-    """The sections of a note as memories, as if stored at `at`, and the number of ticked items, which are left out.
+    """Turn the sections of a note into memories, as if stored at `at`. Also returns the number of ticked items skipped.
 
-    A heading such as "TODO" or "Decision" gives its section a kind. Each item of a list becomes a memory, unless the
-    items are as short as steps and the heading names no kind of rule; so does each open end, with any due date. The
-    date comes from the start of the item or section, or from brackets at its end, or else from a heading above it, the
-    front matter or the file's name. The same section of the same file always gives the same memory. Front matter,
-    headings without text and lists of links to other notes are skipped.
+    A heading such as "TODO" or "Decision" sets the kind of its section. Each item of a list becomes a memory, unless
+    the items are as short as steps and the heading names no kind of rule. So does each open end, with its due date if
+    it has one. The date comes from the start of the item or section, from brackets at its end, or else from a heading
+    above it, the front matter or the file name. The same section of the same file always yields the same memory. Front
+    matter, headings without text, and lists of links to other notes are skipped.
     """
     front = _FRONT.fullmatch(text)
     body = front[2] if front else text
@@ -133,7 +133,7 @@ def sections_of(
         is_list = bool(items) and (named in STANDING or len(section.split()) >= WORDS_OF_ITEM * len(items))
         says_kind = is_open or (is_list and named is not None and " " not in title)
         prefix = above if says_kind else headed
-        if is_open or is_list:  # the title of a file that lists many things says little about each of them
+        if is_open or is_list:  # the title of a long list says little about its items
             prefix = "" if says_kind and f"{prefix} > " == title_of_all else prefix.removeprefix(title_of_all)
         parts: Sequence[str] = open_ends_in(titled) if is_open else items if is_list else (section,)
         for part in parts:
@@ -157,10 +157,10 @@ def sections_of(
 
 
 def _day_of(text: str, at: float, pattern: re.Pattern[str] = _DATED) -> float | None:
-    """The last such day in the half year after `at` or before; None if that day is after `at`."""
+    """Choose the year that puts the date less than half a year after `at`. None if that day is still after `at`."""
     with suppress(ValueError):  # no such day
         if dated := pattern.match(text):
-            from dateutil.parser import parse  # few texts are dated
+            from dateutil.parser import parse  # few texts contain a date
 
             name, year = dated[dated.lastindex or 0], datetime.fromtimestamp(at, UTC).year
             days = (parse(name, default=datetime(each, 1, 1, tzinfo=UTC)) for each in (year, year - 1))

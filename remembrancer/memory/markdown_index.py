@@ -1,5 +1,5 @@
-"""The generated block with a project's memories in a Markdown file in the working tree. Digests of the text and of each
-item reveal people's edits, which are kept in the file after the block. Pure."""
+"""Writes the block with a project's memories in a Markdown file of the working tree. Digests of the text and of each
+item reveal people's edits, which are kept after the block. Pure."""
 
 import base64
 import hashlib
@@ -20,7 +20,7 @@ _ITEM_DIGEST: Final = 4
 ASIDE: Final = " (edited above; change the memory with 'remembrancer edit')"
 MOST_BYTES: Final = 25_000
 MOST_LINES: Final = 200
-"""The maximum number of lines that assistants read from a file with a block."""
+"""Assistants read at most this many lines of a file with a block."""
 _RESERVED: Final = 5
 """Lines for the marks and the blank lines around them."""
 _RESERVED_BYTES: Final = len(_BEGIN.format(items="", at="2026-11-27T12:00:00Z", digest="0" * 12) + _END) + _RESERVED
@@ -34,7 +34,7 @@ class Kept(NamedTuple):
 
 
 def size_of(text: str, around: str = "") -> int:
-    """The bytes of a file with this block and the text around it; at least `MOST_BYTES / MOST_LINES` per line."""
+    """The size in bytes of a file with this block and the text around it, or `MOST_BYTES / MOST_LINES` per line."""
     lines = len(text.splitlines()) + len(around.splitlines()) + _RESERVED
     in_mark = _ITEM_DIGEST * len(items_in(text))
     own = len(text.encode()) + len(around.encode())
@@ -54,7 +54,7 @@ def kept_in(content: str) -> Kept | None:
 
 def with_block(content: str, text: str, at: float) -> str:
     """Replace or append a file's block. People's edits to the previous block follow the new one."""
-    text = f"{text.strip()}\n".replace("<!--", "<\\!--")  # no memory can end the block
+    text = f"{text.strip()}\n".replace("<!--", "<\\!--")  # so that no memory can end the block
     kept = kept_in(content)
     if kept is not None and kept.text == text:
         return content

@@ -10,7 +10,7 @@ _STANDARDS: Final = "|".join(sorted(word_lists("names")["standards"])).upper()
 TICKET: Final = rf"(?!(?:{_STANDARDS})-)[A-Z][A-Z0-9]{{1,9}}-\d{{1,6}}(?![\w-])"
 """Matches a ticket's id, but not the number of a standard."""
 _JOINTS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[\W_]+")
-"""Word boundaries: before capitals (`AuthService`, `HTTPServer`) and at non-letters."""
+"""Word boundaries: before capitals (`AuthService`, `HTTPServer`), and at punctuation and spaces."""
 
 
 def name_key(name: str) -> str:
@@ -20,6 +20,6 @@ def name_key(name: str) -> str:
 
 
 def name_words(name: str) -> str:
-    """For full-text search: the name, and its parts if they differ from it."""
+    """The name for full-text search, followed by its parts if they differ."""
     parts = " ".join(part for part in _JOINTS.split(name) if part)
     return name if parts == name else f"{name} {parts}"

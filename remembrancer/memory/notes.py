@@ -1,4 +1,4 @@
-"""Notes: Markdown files that people edit as well. The rules for their names, and for changes to their text. Pure."""
+"""Notes: Markdown files that people also edit. Defines the rules for their names and for changing their text. Pure."""
 
 import re
 from collections.abc import Sequence
@@ -12,12 +12,12 @@ from remembrancer.protocol.errors import InvalidInput, NotFound
 
 MAX_NOTE_BYTES: Final = 262_144
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
-"""A larger file is neither indexed nor written."""
+"""Larger files are neither indexed nor written."""
 MAX_LEVEL: Final = 6
 MAX_NAMED: Final = 20
 """The number of headings that an error message names."""
 MAX_REPLACED: Final = 20_000
-"""The characters that one change may remove: the answer contains them, so that nothing is lost unnoticed."""
+"""The maximum number of characters that a change may remove. The answer shows them, so that a loss is noticed."""
 _NOT_IN_NAMES: Final = re.compile(r'[\x00-\x1f\x7f<>:"|?*\\]')
 _ITEM: Final = re.compile(r"\s*(?:[-*+]|\d{1,9}[.)])\s")
 _HEADING: Final = re.compile(r"(#{1,6})(?:[ \t]+|$)(.*?)[ \t#]*$")
@@ -30,7 +30,7 @@ def directories_of(places: Sequence[str]) -> tuple[str, ...]:
 
 
 def daily_note(at: float, places: Sequence[str]) -> str:
-    """The day's log in the first directory, in local time. Raises `InvalidInput` if there is no directory."""
+    """The path of the day's note in the first directory, in local time. Raises `InvalidInput` without a directory."""
     directories = directories_of(places)
     if not directories:
         raise InvalidInput(f"path is missing: it must be one of {', '.join(places)}", field="path")
@@ -38,7 +38,7 @@ def daily_note(at: float, places: Sequence[str]) -> str:
 
 
 def clean_note_path(path: str, root: str, places: Sequence[str]) -> str:
-    """Only checks the text: links are resolved when the file is opened. Raises `InvalidInput`."""
+    """Checks only the text of the path: links are resolved when the file is opened. Raises `InvalidInput`."""
     check_text(path, field="path", longest_bytes=1000)
     inside = f"{path}/".removeprefix(f"{root.rstrip('/')}/") if path.startswith("/") else path
     pure, directories = PurePosixPath(inside), directories_of(places)
@@ -61,7 +61,7 @@ def clean_note_path(path: str, root: str, places: Sequence[str]) -> str:
 
 
 class Edited(NamedTuple):
-    """`lines` is the number of added lines; `was_there`: the text had them already."""
+    """`lines` is the number of added lines. `was_there` is True if the text already had them."""
 
     text: str
     replaced: str
@@ -70,9 +70,9 @@ class Edited(NamedTuple):
 
 
 def edited(text: str, content: str, mode: Literal["append", "replace"], heading: str | None) -> Edited:
-    """Change a whole note, or the text under a heading. Appending adds a missing heading; replacing includes
-    subsections. Raises `NotFound` for a missing heading, and `InvalidInput` for an ambiguous one, or if an answer
-    cannot show the removed text."""
+    """Append to or replace a whole note, or the text under a heading. Appending adds a missing heading; replacing
+    includes subsections. Raises `NotFound` for a missing heading, and `InvalidInput` for an ambiguous heading or if the
+    removed text is too long for an answer."""
     newline = "\r\n" if "\r\n" in text else "\n"
     block = re.sub(r"\r\n?|\n", newline, content.strip("\r\n")).rstrip()
     lines = len(line_starts(block)) - 1
@@ -114,11 +114,11 @@ def edited(text: str, content: str, mode: Literal["append", "replace"], heading:
 
 
 def _joined(before: str, block: str, after: str, newline: str) -> str:
-    """Separate the parts by blank lines, but not two list items."""
+    """Join the parts with blank lines between them, except between two list items."""
     if before and not before.endswith(("\r", "\n")):
         before += newline
     if before.strip():
-        if after.strip():  # blank lines before the next heading come after the inserted text
+        if after.strip():  # the inserted text goes above the blank lines before the next heading
             before = before.rstrip("\r\n") + newline
         last = before.rstrip().rpartition("\n")[2]
         gap = 1 if _ITEM.match(last) and _ITEM.match(block) else 2
@@ -128,7 +128,7 @@ def _joined(before: str, block: str, after: str, newline: str) -> str:
 
 
 def _parse_heading(heading: str) -> tuple[int, str]:
-    """The level (0: unspecified) and the title."""
+    """The heading's level (0 if unspecified) and title."""
     marked = _HEADING.match(heading.strip())
     return (len(marked[1]), marked[2]) if marked else (0, heading.strip())
 

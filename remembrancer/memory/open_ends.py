@@ -52,7 +52,7 @@ _GERMAN_DUE: Final = re.compile(
 """A date after a German or English word for "by". "by 24.04." at the end of a text may be a version."""
 _ARTICLES: Final = "the|an?|this|that|these|those|my|our|his|her|their"
 _ONE: Final = re.compile(rf"\w (?:[A-Z]|(?:{_ARTICLES})\b)")
-"""The object of a task to be done once: "Renew the domain", but not "Review pull requests"."""
+"""The object of a one-time task: "Renew the domain", but not "Review pull requests"."""
 _HOUR: Final = r"(?:\d{1,2}(?:[:.]\d\d)? ?(?:[ap]\.?m\b\.?)?|noon|midnight)"
 WEEKDAY: Final = rf"(?:{'|'.join(WEEKDAYS)})"
 _CLOCK: Final = re.compile(rf"\b(?:at|{WEEKDAY},?)(?: at)? (\d\d?)(?:[:.](\d\d))?(?: ?([ap])\.?m\b)?(?!\w)", re.I)
@@ -97,7 +97,7 @@ _APPOINTMENT: Final = re.compile(
     re.IGNORECASE,
 )
 """The beginning of a text about something that may be planned: "Ana sends", "my brother will collect", "remind me",
-"the demo is". In the simple present, "on Friday" may be a habit, but "Friday" is not."""
+"the demo is". In the simple present, "on Friday" may mean a habit, but "Friday" does not."""
 _COMING: Final = re.compile(
     rf"\b(?:(?:this|coming) (?={WEEKDAY})|{_WEEKDAY_OF_DATE})(?=(?:{_ANY_DATE}|tomorrow|next {WEEKDAY})"
     rf"(?![\w'’]|,? \d{{4}}|(?: to| until| ?[–-]) ?(?:{_MONTH}|\d))"
@@ -111,8 +111,8 @@ _LIMIT: Final = re.compile(
     rf" ?(?:(?:the|on|{WEEKDAY},?) )*$|(?:^(?!.*(?:ed|set|put|brought)\b).*\b|(?<!from )\b\d\d? )to (?:the )?$",
     re.IGNORECASE,
 )
-"""Text before a day on which nothing is said to happen: "since", "until", or a bracket, since the day in "We use
-Postgres (2026-11-30)" dates the text."""
+"""Text before a day on which nothing happens: "since", "until", or a bracket, since the day in "We use Postgres
+(2026-11-30)" only dates the text."""
 _STATES: Final = rf"\b(?i:{'|'.join(_LISTS['states'])})\b"
 _PAST: Final = r"(?:\b|^[A-Z](?!\w+ \w+s\b))[a-z]+[^\We]ed\b"
 _PLANNED: Final = re.compile(
@@ -162,7 +162,7 @@ _ACTION: Final = re.compile(
     rf"|{_SENDS}(?!to )|{_WHO} (?!{_STATES})\w+s (?:{_ARTICLES})\b",
     re.IGNORECASE,
 )
-"""A command, a person's known verb, or a verb with an object: "Repaint it", "Ana sends it", "Bo hires a van"."""
+"""A command, a person with a known verb, or a verb with an object: "Repaint it", "Ana sends it", "Bo hires a van"."""
 _VERB: Final = re.compile(
     rf"(?!.*\bdue\b)(?:(?:[\w.'’-]+ ){{0,4}}(?!(?:{_ARTICLES}|for|of|with)\b)[\w.'’-]+ (?!(?:{_ARTICLES}|das)\b)"
     rf"(?-i:[a-z]+[^\Wsui]s) |(?:(?:the|our) )?(?-i:[A-Z]?[a-z]+[^\Wsui]s) (?!for|with)[a-z]+ |(?:\S+ )*?{_PAST})",
@@ -176,7 +176,7 @@ _ENDED: Final = re.compile(
     rf".*?(?:is off\b|{_PAST}"
     rf"|\b(?i:{'|'.join(_LISTS['past'] | _LISTS['habits'])}|not?|\w+n['’]t|done|valid|expires|runs until)\b)"
 )
-"""Words that say that something has ended, holds or recurs, without a word for moving it to another day."""
+"""A text that says that something has ended, holds or recurs, and not that it has moved to another day."""
 _DAY: Final = re.compile(rf"\b{_WEEKDAY_OF_DATE}({_ANY_DATE}|tomorrow|next (?:week|month)|{WEEKDAY})(?![\w'’])", re.I)
 _ASKS: Final = re.compile(r"(?!(?:can|could|will|would) (?:you|we)\b|kann|können).*\?$", re.IGNORECASE)
 _PERIOD: Final = re.compile(r"\b(?P<which>this|next) (?P<unit>week|month|year)\b", re.IGNORECASE)
@@ -186,7 +186,7 @@ _IN_MONTH: Final = re.compile(rf"\b(?:in|by|until|of|this) (?P<month>{'|'.join(M
 def asks_for_open_ends(query: str) -> bool:
     """True for "what is left to do?" and "what must be done by Friday?", but not if a word names a subject."""
     if query.isascii() and _OPEN.isdisjoint(_words_in(query)) and not _TO_BE_DONE.search(query):
-        return False  # most queries: looking for times takes as long as the rest of the tool
+        return False  # most queries end here: searching for times would double the time of the call
     words = _words_in(without_times(_MIDDLE.sub("15 ", query)))
     return bool(words & _OPEN or _TO_BE_DONE.search(query)) and words <= _AROUND
 
@@ -201,9 +201,9 @@ def is_list_of_open_ends(text: str) -> bool:
 
 
 def open_ends_in(text: str) -> tuple[str, ...]:
-    """The open ends listed in a text, each with the heading's remark in brackets. Items are marked by dashes or
-    numbers, or separated by semicolons after a heading that announces open ends (after "Open:", three or more).
-    Otherwise the text is one open end, without its heading."""
+    """Split a text into the open ends that it lists, each followed by the heading's remark in brackets. Items begin
+    with dashes or numbers, or are separated by semicolons after a heading that announces open ends (at least three
+    after "Open:"). Any other text is one open end, without its heading."""
     heading = _HEADING.match(text)
     rest = text[heading.end() :] if heading else text
     before, *parts = (_NUMBER if _NUMBER.match(rest) else _ITEM).split(rest)
@@ -223,10 +223,10 @@ def open_ends_in(text: str) -> tuple[str, ...]:
 
 
 def due_in(text: str, at: float, zone: tzinfo | None = None) -> float | None:
-    """The day, in seconds since the epoch, named by "due 2026-12-20", "before Friday", "by the end of the month", "bis
-    zum 20. Dezember", a final "tomorrow" or an appointment. `at` is the time of the text, in the local time zone unless
-    another is given: a weekday is the next one after it (or that day, unless the text names an hour that has passed in
-    the local time zone), and a day without a year at most about three months before it."""
+    """The day, in epoch seconds, named by "due 2026-12-20", "before Friday", "by the end of the month", "bis zum 20.
+    Dezember", a final "tomorrow" or an appointment. The text was written at `at`, in the local time zone unless `zone`
+    is given. A weekday is the next one after `at`, or the same day unless the text names an hour that has passed in the
+    local time zone. A day without a year is at most about three months before `at`."""
     deadlines = text = with_iso_dates(text.strip(), at)
     if not _DUE.search(text) and (before := _coming_day(text) or _LAST.search(text)):
         deadlines = f"by {text[before.end() :]}"
@@ -247,7 +247,7 @@ def _has_passed(text: str, now: datetime) -> bool:
 
 
 def due_of_open_end(text: str, at: float, zone: tzinfo | None = None) -> float | None:
-    """The result of `due_in`, or else the text's only date, unless that has passed."""
+    """The result of `due_in`, or else the only date in the text, unless that date has passed."""
     due, dates = due_in(text, at, zone), DATE.findall(with_iso_dates(text, at))
     if due is not None or len(dates) != 1:
         return due
@@ -256,7 +256,7 @@ def due_of_open_end(text: str, at: float, zone: tzinfo | None = None) -> float |
 
 
 def moved_to(text: str, at: float, due: float | None) -> float | None:
-    """The coming day, not `due`, to which a text written at `at` moves an open end, unless it says how that ended."""
+    """The future day, other than `due`, to which a text moves an open end. None if the text says how that ended."""
     for part in (each.partition(" because ")[0] for each in split_sentences(with_iso_dates(text, at))):
         if not _ENDED.match(part) or is_appointment(part, at, UTC) or is_task_with_date(part, at, UTC):
             named = (due_in(words, at, UTC) for words in (part, *map("by {}".format, _DAY.findall(part))))
@@ -266,13 +266,13 @@ def moved_to(text: str, at: float, due: float | None) -> float | None:
 
 
 def may_be_moved(text: str, at: float, due: float | None) -> bool:
-    """True if a text names another coming day than `due`, so it hardly says that an open end is done."""
+    """True if a text names a future day other than `due`, so that it hardly means that the open end is done."""
     days = moved_to(text, at, due), due and due_of_open_end(text, at, UTC)
     return any(day and at < day != due for day in days)
 
 
 def _day_of(named: re.Match[str], now: datetime, is_over: bool) -> datetime:
-    """A weekday is not today if its hour is over. Raises `ValueError` if there is no such day."""
+    """A weekday is not today if `is_over`. Raises `ValueError` for a day that does not exist."""
     from dateutil.parser import parse  # few texts name a day
     from dateutil.rrule import MONTHLY, rrule
 
@@ -295,7 +295,7 @@ def _day_of(named: re.Match[str], now: datetime, is_over: bool) -> datetime:
 
 
 def last_day_asked_for(query: str, at: float) -> str:
-    """The last day of the period in a question about open ends, as an ISO date; empty if it names none."""
+    """The last day of the period that a question about open ends names, as an ISO date, or "" if it names none."""
     query = read_query(query).rstrip("? ").replace(" until ", " by ").replace("in the next ", "in ")
     if "overdue" in _words_in(query):
         return f"{datetime.fromtimestamp(at - DAY_S):%Y-%m-%d}"
@@ -308,13 +308,13 @@ def last_day_asked_for(query: str, at: float) -> str:
 
 
 def day_named(text: str, at: float) -> float | None:
-    """The day named by a whole text, as `due_in` would read it after "by": "4 December", "Friday", "5.12.2026"."""
+    """The day that a whole text names, as `due_in` would read it after "by": "4 December", "Friday", "5.12.2026"."""
     due = next((due for word in ("by", "bis") if _DUE.fullmatch(due := _with_by(f"{word} {text}", at))), "")
     return due_in(due, at)
 
 
 def _with_by(text: str, at: float) -> str:
-    """A text with ISO dates, the 15th for the middle of a month, and "by" for its English and German synonyms."""
+    """Write dates as ISO dates, mid-month as the 15th, and English and German synonyms of "by" as "by"."""
     text = _MIDDLE.sub("15 ", with_iso_dates(text, at))
     text = _AS_BY.sub(lambda due: f"{due['must'] or ''} {_BY.get(due.lastgroup or '', 'by')}".lstrip(), text)
     return _GERMAN_DUE.sub(_due_in_english, text)
@@ -342,7 +342,7 @@ def _due_in_english(due: re.Match[str]) -> str:
 
 
 def is_appointment(text: str, at: float, zone: tzinfo | None = None) -> bool:
-    """True for a single sentence about a day that has not passed at `at`. Many facts name the day they are written."""
+    """True for one sentence about a day that has not passed at `at`. Many facts only name the day they were written."""
     day, due = _coming_day(with_iso_dates(text.strip())), due_in(text, at, zone)
     if day is not None and due == due_in("by today", at, zone):
         return bool(day["usual"] or _TASK.match(text) or _APPOINTMENT.match(text))
@@ -357,7 +357,7 @@ def names_appointment(text: str) -> bool:
 
 
 def _coming_day(text: str) -> re.Match[str] | None:
-    """The words before the day on which something is to happen. Anything after a comma is only an explanation."""
+    """Match the words before the day on which something will happen. Text after a comma is only an explanation."""
     if len(text) > 300 or len(split_sentences(text)) > 1 or _ASKS.match(text):
         return None
     appointment = _APPOINTMENT.match(text)
@@ -391,7 +391,7 @@ def is_task_with_date(text: str, at: float, zone: tzinfo | None = None) -> bool:
 
 
 def _is_fact(clause: str) -> bool:
-    """True for "We paid it before Friday", which is not a task. Anything after a task is only an explanation."""
+    """True for "We paid it before Friday", which is not a task. Text after a task is only an explanation."""
     for part in re.split(r"[,:] (?!due )|[;(–]| (?:because|since|as|so) ", clause):
         start, is_action = _DUTY.sub("", part), _ACTION.match(part)
         if _RULE.search(part) or _STATE.search(start) or (_VERB.match(start) and not is_action):
@@ -402,7 +402,7 @@ def _is_fact(clause: str) -> bool:
 
 
 def _clause(text: str, due: re.Match[str]) -> str:
-    """The clause with a deadline; the words around the day become "due" or "before"."""
+    """Return the clause with the deadline. The word before the day becomes "due" or "before", or is dropped."""
     begin = max(text.rfind(mark, 0, due.start()) for mark in ";–") + 1
     how = {"by": "", "before": "before"}.get(due["how"].casefold(), "due")
     return " ".join(f"{text[begin : due.start()]}{how} {due['day']}{text[due.end() :]}".split()).strip(" -*•[].!")

@@ -1,11 +1,11 @@
-"""Personalized PageRank, computed only as far as it matters. Pure; the graph is read in parts."""
+"""Personalized PageRank that visits only nodes that matter. Pure; the caller loads the graph in parts."""
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
 DAMPING: Final = 0.5
-"""The share of PageRank that is passed on; the rest restarts at the seeds (as in HippoRAG)."""
+"""The share of a node's PageRank that its neighbours receive; the rest restarts at the seeds (as in HippoRAG)."""
 ROUNDS: Final = 15
 PRECISION: Final = 5e-4
 """The smallest amount per edge that a node passes on."""
@@ -28,8 +28,8 @@ def personal_pagerank(
 ) -> dict[Key, float]:
     """PageRank personalized by the weights of `seeds`, for the nodes reached. Nodes in `known` are not queried again.
 
-    `look` returns the surroundings of nodes in an undirected graph: the neighbours of each node whose degree does not
-    exceed the given number. For a node with a higher degree, at least that many edges are counted.
+    `look` takes nodes of an undirected graph, each with a maximum degree. It returns their degrees, and the neighbours
+    of those within the maximum. For the others, the returned degree only has to exceed the maximum.
 
     Forward push (Andersen, Chung and Lang, 2006) in `ROUNDS` rounds: a node passes half of what it receives to its
     neighbours, if each part is at least `precision`. So at most 1 / ((1 - `DAMPING`) * `precision`) edges are followed.

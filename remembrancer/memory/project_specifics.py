@@ -1,5 +1,5 @@
 """Decides whether a memory is only about its own project. One sign is enough: a memory that stays can still be promoted
-manually, while a memory promoted to the user appears in every project. Pure."""
+manually, whereas a memory promoted to the user appears in every project. Pure."""
 
 import re
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ _PATH: Final = re.compile(
     rf"(?<![\w@.~/-])(?:(?:\.{{1,2}}/|[A-Za-z]:\\|(?:{'|'.join(_LISTS['source_directories'])})[/\\])[\w@./\\-]*\w"
     r"|(?:[\w@.-]+/){2,}(?![\w@.-]))"
 )
-"""A path that begins as one ("./", "src/"), or a directory in another ("data/raw/"): "client/server" is no path."""
+"""A path that begins like one ("./", "src/") or has several directories ("data/raw/"), unlike "client/server"."""
 _ADDRESS: Final = re.compile(r"(?<![\w+.-])[a-z][a-z0-9+.-]*://[^\s<>\"'`)\]}]+", re.IGNORECASE)
 _PORT: Final = re.compile(
     r"(?i:\bports?\b[\s:=#]*(?:is\s+|number\s+)?\d{2,5}\b)"
@@ -36,7 +36,7 @@ _PARTS: Final = re.compile(r"[^\W_]+")
 
 
 def is_project_specific(content: str, entities: Iterable[tuple[str, str]], project_name: str) -> str | None:
-    """The reason why a memory is only about its project, if any. `entities` are names with types."""
+    """Return the reason why a memory is only about its project, or None. `entities` are pairs of name and type."""
     for name, given_type in entities:
         kind = re.split(r"[\s_-]", given_type.casefold())[-1]
         if kind in CODE_ENTITIES and name.casefold() not in EVERYWHERE:
@@ -69,7 +69,7 @@ def _names_project(text: str, project_name: str) -> bool:
 
 
 def _file(content: str) -> str | None:
-    """The first path or file name that belongs to this project: none below a dot directory in the home."""
+    """The first path or file name that belongs to this project, and not to a dot directory in the home directory."""
     for each in found_names(content):
         name = each.name.casefold()
         is_common = name in EVERYWHERE or name.rpartition("/")[2] in PRODUCTS or name.startswith("~/.")

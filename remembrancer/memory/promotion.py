@@ -1,5 +1,5 @@
-"""Decides which memories move to a broader scope, for the consolidator's decisions and the store's explanations.
-Explicit requests for promotion are always carried out. Pure."""
+"""Decides which memories to promote to a broader scope. The consolidator acts on the decisions, and the store explains
+them. Explicit requests for promotion are always carried out. Pure."""
 
 import math
 import re
@@ -33,9 +33,9 @@ FOR_KIND: Final[dict[Kind, float]] = {
     "fact": 0.06,
 }
 DIGITS: Final = 9
-"""Sums are rounded, so that 0.4 + 0.3 + 0.1 + 0.05 reaches a threshold of 0.85."""
+"""Sums are rounded to this many digits, so that 0.4 + 0.3 + 0.1 + 0.05 reaches a threshold of 0.85."""
 MAX_BONUS: Final = max(FOR_KIND.values()) + FOR_VECTORS
-"""The maximum that kind and vectors add to a memory's score."""
+"""The most that the kind and the vectors can add to a memory's score."""
 SPEAKING_KINDS: Final[tuple[Kind, ...]] = ("preference",)
 """The kinds that are about the user."""
 _ADVERB: Final = r"(?:\w+ly|also|always|never|still|now|often|please)"
@@ -50,7 +50,7 @@ _WISH: Final = re.compile(
 _USER: Final = re.compile(r"\busers?\b", re.IGNORECASE)
 _OWN: Final = frozenset(("i", "we", "you", "everyone", "everybody", "someone", "nobody", "style", "guide", "editor"))
 _OF_ANOTHER: Final = re.compile(r"\W*(?:our|the|an?|his|her|their|contact)\b", re.IGNORECASE)
-"""The beginning of a text that may introduce another subject for a later wish."""
+"""The beginning of a text that may introduce somebody else as the subject of a wish."""
 USED_AMONG: Final = 3
 USED_ABOVE: Final = 0.5
 """A memory counts as used if it is among the first few in an answer and its probability is above this."""
@@ -91,7 +91,7 @@ def to_project(memory: Material, *, least: float) -> Verdict:
 
 
 def to_user(memory: Material, *, project_name: str = "") -> Verdict:
-    """Memories about the user are proposed at once, others after use in several sessions."""
+    """The user's own preferences are proposed at once, and other memories after use in several sessions."""
     score = promotion_score(memory)
     speaks = speaks_of_user(memory)
     obstacle = _standing(memory, "project")
@@ -140,16 +140,16 @@ def is_others_wish(content: str) -> bool:
         return wish.start() > 0 and _OF_ANOTHER.match(content) is not None
     if verb.endswith("s") or not verb or subject in ("they", "who"):
         return True
-    return wish.start() == 0 and verb != "like"  # and not "In tests prefer …", "Tools like …"
+    return wish.start() == 0 and verb != "like"  # but not "In tests prefer …" or "Tools like …"
 
 
 def speaks_of_user(memory: Material) -> bool:
-    """True for a preference with nobody else as its subject. It is promoted automatically once two projects have it."""
+    """True for a preference that is not somebody else's. It is promoted automatically once two projects have it."""
     return memory.kind in SPEAKING_KINDS and not is_others_wish(memory.content)
 
 
 def used_in(memories: Sequence[RecalledMemory]) -> list[str]:
-    """The memories that count as used by an answer: being shown is not enough."""
+    """The ids of the memories that an answer counts as used. Being shown is not enough."""
     first = [memory for memory in memories if memory.origin is None][:USED_AMONG]
     return [each.id for each in first if each.scores.relevance > USED_ABOVE]
 
@@ -172,7 +172,7 @@ def named_kind(kind: Kind) -> str:
 
 
 def truncated(value: float) -> str:
-    """Truncated to three digits, so that a value below a threshold looks below it."""
+    """Truncate to three digits, so that a value just below a threshold does not look equal to it."""
     return f"{math.floor(value * 1000 + 1e-6) / 1000:g}"
 
 
@@ -232,6 +232,6 @@ def _outlook(memory: PortableMemory, proposal: Proposal | None) -> Iterator[str]
 
 def _day(seconds: float) -> str:
     at = moment(seconds)
-    with suppress(OverflowError):  # at the ends of the calendar
+    with suppress(OverflowError):  # at either end of the calendar
         at = at.astimezone()
     return at.date().isoformat()

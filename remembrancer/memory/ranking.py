@@ -1,5 +1,5 @@
-"""The ranking of candidates: weights for the features of `memory/features.py`, and the probability that a candidate
-answers the query. `weights.json` has each model's weights, fitted by `python -m bench.fit`. Pure."""
+"""Ranks candidates with weights for the features in `memory/features.py`, and computes the probability that a candidate
+answers the query. `weights.json` holds each model's weights, fitted by `python -m bench.fit`. Pure."""
 
 import math
 import re
@@ -21,16 +21,16 @@ LEAST_SPAN: Final = 0.05
 """Some models hardly separate the cosines of related and unrelated texts."""
 NEAR_DUPLICATE_COSINE: Final = 0.95
 DEFAULT_MODEL: Final = "default"
-"""The key of the weights for models without their own."""
+"""The key of the weights for models that have none of their own."""
 
 By = Literal["meaning", "words"]
 
 NOTHING: Final = 6.0
-"""The score of "the answer is not stored", so that a candidate without competition does not win automatically."""
+"""The score of "the answer is not stored", so that a lone candidate does not win automatically."""
 
 
 def competing(scores: Column, likeness: Column | None = None) -> float:
-    """The log-sum-exp of the scores and `NOTHING`. With `likeness` (cosines), only the best of similar ones counts."""
+    """The log-sum-exp of the scores and `NOTHING`. With `likeness` (cosines), near-duplicates count only once."""
     if likeness is not None:
         best_first = np.argsort(-scores)
         alike = likeness[np.ix_(best_first, best_first)] >= NEAR_DUPLICATE_COSINE
@@ -39,9 +39,9 @@ def competing(scores: Column, likeness: Column | None = None) -> float:
 
 
 class Fitted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The features' weights, and the calibration of the score: the logit of the probability is `slope` times the score,
-    plus `competition` times the `competing` value of all scores, plus `intercept`. Less probable candidates than
-    `least_probability` are not shown."""
+    """The features' weights, and the calibration of the score. The logit of the probability is `slope` times the score,
+    plus `competition` times the `competing` value of all scores, plus `intercept`. Candidates below `least_probability`
+    are not shown."""
 
     weights: dict[str, float]
     slope: float
@@ -72,7 +72,7 @@ def weights_file() -> WeightsFile:
 
 
 def fitted_for(model: str | None) -> Fitted:
-    """The weights for a model's cosines; None: for words alone."""
+    """The weights for a model's cosines, or for words alone if `model` is None."""
     models = weights_file()
     if model is None:
         return models[DEFAULT_MODEL]["words"]
@@ -94,7 +94,7 @@ def column_of(weights: Mapping[str, float]) -> Column:
 
 JOINED: Final = NAMES.index("joined")
 LIFTED_TO: Final = 0.8
-"""Links raise a score at most to this share of the best score without links: direct matches come first."""
+"""Links raise a score to at most this share of the best direct score, so that direct matches come first."""
 
 
 def scored(rows: Column, weights: Column) -> tuple[Column, Column]:
@@ -108,7 +108,7 @@ def scored(rows: Column, weights: Column) -> tuple[Column, Column]:
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """`shares` is (candidates, features), each feature times its weight; `scores` are the sums."""
+    """`shares` (candidates, features) holds each feature times its weight, and `scores` the sum for each candidate."""
 
     shares: Column
     scores: Column
@@ -125,22 +125,22 @@ def weigh(
     shift: Column | None = None,
     likeness: Column | None = None,
 ) -> Weighed:
-    """The scores and probabilities of candidates. With a `formula`, the scores come from a named ranking; for
-    candidates without PageRank, its other weights are scaled up to add up to 1. `shift` is added to each score;
-    `likeness` has the cosines between the candidates (n, n), if known."""
+    """Compute the scores and probabilities of candidates. With a `formula`, the scores come from a named ranking, whose
+    other weights are scaled up to a sum of 1 for candidates without PageRank. `shift` is added to each score.
+    `likeness` holds the cosines between the candidates (n, n), if known."""
     rows, added = table(of, asked), 0.0 if shift is None else shift
     shares, scores = scored(rows, column_of(fitted.weights))
     probabilities = fitted.probabilities(scores + added, likeness)
     if formula is None:
         return Weighed(shares, scores + added, probabilities, fitted.least_probability)
     reached = of.graph[:, None] > 0.0
-    rows = np.where(reached, rows, rows / (1.0 - formula.get("graph", 0.0)))  # others come last
+    rows = np.where(reached, rows, rows / (1.0 - formula.get("graph", 0.0)))  # or the others would come last
     shares, scores = scored(rows, column_of(formula))
     return Weighed(shares, scores + added, probabilities, 0.0)
 
 
 def on_the_scale(cosine: float, scale: CosineScale) -> float:
-    """Convert a model's cosine to the default model's scale: some models give unrelated texts a cosine of 0.75."""
+    """Convert a model's cosine to the default model's scale. Some models give unrelated texts a cosine of 0.75."""
     share = (cosine - scale.unrelated) / max(LEAST_SPAN, scale.answering - scale.unrelated)
     return min(1.0, CALIBRATED.unrelated + share * (CALIBRATED.answering - CALIBRATED.unrelated))
 
@@ -163,7 +163,7 @@ _OF_THE_ASSISTANT: Final = re.compile(
 
 
 def is_message(query: str) -> bool:
-    """True if a query has several sentences and the first is not a question: it continues a conversation."""
+    """True if a query continues a conversation: it has several sentences, and the first is not a question."""
     parts = [each.strip() for each in _PARTS.split(query[:_LONGEST_MESSAGE]) if each.strip()]
     return len(parts) > 1 and not parts[0].endswith(("?", "？"))
 
@@ -189,6 +189,6 @@ SCOPE_TEMPER: Final = 0.4
 
 
 def scope_shares(weights: Mapping[Scope, float], scopes: Collection[Scope]) -> dict[Scope, float]:
-    """Each scope's contribution to the score: 0 for the highest weight, less for the others."""
+    """What each scope adds to the score: 0 for the scope with the highest weight, and less for the others."""
     heaviest = max((weights[scope] for scope in scopes), default=1.0)
     return {scope: SCOPE_TEMPER * math.log(weights[scope] / heaviest) for scope in scopes}

@@ -1,5 +1,5 @@
-"""Thresholds for the probability that a memory answers a query, and the choice of memories that a prompt needs. Pure,
-and without numpy, which the gateway need not load."""
+"""Thresholds for the probability that a memory answers a query, and the choice of memories for a prompt. Pure, and
+without numpy, which the gateway need not load."""
 
 import math
 import re
@@ -18,7 +18,7 @@ PERHAPS: Final = 0.2
 
 _WORD: Final = re.compile(r"[^\W\d_]+")
 MOST_OPENING_WORDS: Final = 4
-"""The longest opening in the lists of questions and requests counts."""
+"""The maximum number of words in an opening. The longest one in the lists of questions and requests decides."""
 
 
 def is_question(query: str) -> bool:
@@ -32,7 +32,7 @@ def is_question(query: str) -> bool:
 
 
 def is_given_whole(memory: RecalledMemory) -> bool:
-    """True for a likely or possible answer; other memories get one line."""
+    """True for a likely or possible answer, which is shown in full. Other memories get one line."""
     return memory.scores.relevance >= PERHAPS
 
 

@@ -1,5 +1,5 @@
-"""The probability that a later text replaces an earlier one. Stores report such memories, recalls mark them, contexts
-leave them out, and Review shows the pair. `python -m bench.replaced` fits the weights of the features. Pure."""
+"""Estimates the probability that a later text replaces an earlier one. Such memories are reported, marked in recalls,
+left out of contexts, and shown in Review. `python -m bench.replaced` fits the weights of the features. Pure."""
 
 import math
 import re
@@ -19,33 +19,33 @@ from remembrancer.protocol.kinds import RULES_OF_WORK
 from remembrancer.protocol.reads import ListedMemory
 
 PROBABLE: Final = 0.4
-"""From this probability, the session that stored the later memory is notified. Of 343 such pairs, judged by weights
+"""At this probability, the session that stored the later memory is notified. Of 343 such pairs, judged by weights
 fitted without their author, 226 were right (`bench.replaced`, without MemoryCode)."""
 REPLACED: Final = 0.55
-"""From this probability, lists mark the earlier memory, and contexts leave it out, which nobody notices."""
+"""At this probability, lists mark the earlier memory, and contexts silently leave it out."""
 POSSIBLE: Final = 0.2
-"""From this probability, a person decides in Review, and recalls mark the earlier memory. Of 51 such pairs of one day
-by an author outside the fitting data, 36 were right."""
+"""At this probability, recalls mark the earlier memory, and Review asks a person to decide. Of 51 such pairs from one
+day, by an author outside the fitting data, 36 were right."""
 RIVAL: Final = 1 / 3
-"""A pair stays out of Review while another with one of its memories is more than three times as likely."""
+"""Review hides a pair while another pair with one of its memories is more than three times as likely."""
 LEAST_COSINE: Final = 0.3
 """Texts with a lower cosine are not compared."""
 COMPARED_CHARACTERS: Final = 2000
 SAME_DAY_S: Final = 12 * 3600.0
 REPORT: Final = 60
-"""A text with more words, without articles and the like, is a report about several things."""
+"""A text with more words than this, not counting articles and the like, is a report about several things."""
 LONGEST_RULE: Final = 20
-"""A longer text is not just a rule about the prefix or ending of names."""
+"""A text with more words than this is not just a rule about a prefix or suffix of names."""
 MOST_WORDS: Final = 30
 MOST_NEARER: Final = 6
 MOST_LEAD: Final = 0.3
-"""Larger values of these features are cut."""
+"""These features are limited to this value."""
 NUMBERED: Final = 2
-"""A number or name after at most this many words probably says which of several things a text is about."""
+"""A number or name after at most this many words probably identifies one of several things."""
 LEAST_FRAME: Final = 0.5
-"""The minimum similarity of two sequences of words that have a frame in common."""
+"""The minimum similarity of two sequences of words that share a frame."""
 LEAST_COUNTED: Final = 4
-"""Three similar texts may be one thing that changed twice."""
+"""Three similar texts may describe one thing that changed twice."""
 
 _WORD: Final = re.compile(r"[@#]?\w+(?:[.'’/+#:-]+\w+)*[+#]*")
 _QUOTED: Final = re.compile(r"['\"`«“]([^'\"`»”]{1,30})['\"`»”]")
@@ -118,9 +118,9 @@ _VERSION: Final = re.compile(r"v?(?:\d{1,3}|20\d\d)(?:\.\w+)*")
 _DAYS: Final = frozenset(map(stem, NO_NAMES))
 _VALUE: Final = re.compile(rf"\d|\w$|(?:{'|'.join((*_DAYS, *NUMBERS))})$")
 RANGE: Final = (("to",), ("until",), ("and",), ("or",))
-"""The words between the ends of a range, or the items of a list, which count as one value."""
+"""Words between the ends of a range or the items of a list, which count as one value."""
 LONGEST_OF_FORM: Final = 300
-"""The longest rule about the form of names or code, in characters."""
+"""The maximum length in characters of a rule about the form of names or code."""
 _PARTS: Final = "argument|function|class|method|attribute|variable"
 _NAMES: Final = re.compile(
     rf"\b(?P<of>{_PARTS})(?:e?s)?(?:'s?)? names?\b"
@@ -132,7 +132,7 @@ _SORT: Final = re.compile(
     r"\b(?:abstract|async|component|constant|global|helper|hook|internal|local|private|protected|public|static|test) $",
     re.IGNORECASE,
 )
-"""The words that limit a rule to some parts of code ("private methods")."""
+"""Words that limit a rule to some parts of the code, as in "private methods"."""
 _HOW: Final = re.compile(r"\b(start|begin|prefix|end|suffix|digit|string|\w*case)", re.IGNORECASE)
 _SAME: Final = {"begin": "start", "prefix": "start", "suffix": "end"}
 _FORMS: Final = re.compile(
@@ -145,7 +145,7 @@ _ANY_PART: Final = re.compile(rf"\b({_PARTS}|import|comment)(?:e?s)?\b", re.IGNO
 
 
 class Read(NamedTuple):
-    """The significant words of a text. `order` has duplicates, and `values` are words that name a value."""
+    """The significant words of a text. `order` keeps duplicates, and `values` are words that name a value."""
 
     order: tuple[str, ...]
     keys: frozenset[str]
@@ -155,9 +155,9 @@ class Read(NamedTuple):
     sequence: tuple[str, ...]
     """All words except articles and the like, in order."""
     former: frozenset[str]
-    """The words for the previous state, if the text is about a change or denies something."""
+    """Words for the previous state, if the text reports a change or denies something."""
     ended: frozenset[str]
-    """The words for what has ended or changed hands."""
+    """Words for something that has ended or changed hands."""
     becomes: frozenset[str]
     takes_back: bool
     """True if it begins by retracting an earlier statement."""
@@ -165,9 +165,9 @@ class Read(NamedTuple):
     denies: bool
     in_first_person: bool
     forms: frozenset[tuple[str, str]]
-    """The aspects of names or code, if the text is a rule about them."""
+    """If the text is a rule about names or code: pairs of a part of the code and the aspect that the rule sets."""
     written: Mapping[str, str]
-    """Each word as it is written."""
+    """Maps each word in `order` to its spelling in the text."""
 
     @property
     def plain(self) -> frozenset[str]:
@@ -236,19 +236,19 @@ def read(text: str) -> Read:
 
 
 def tells_what_happened(content: str) -> bool:
-    """True if a text is only about a past event, not about a state, which may be replaced."""
+    """True if a text is only about a past event, and not about a state, which could be replaced."""
     return bool(_HAPPENED.search(content)) and not (_HOLDS.search(content) or _ENDED.search(content))
 
 
 def tells_what_passed(content: str) -> bool:
-    """True if a text is about an event that lasted for a time or recurred: unlike "was sold", it changes nothing."""
+    """True for an event that lasted for a time or recurred. Unlike "was sold", it changes nothing."""
     return tells_what_happened(content) and bool(_FOR_A_TIME.search(content))
 
 
 def days_of_figures(content: str, at: float) -> tuple[frozenset[float], bool]:
-    """The days for which a text written at `at` gives figures, unless it is about a change or a plan; and whether the
-    first figure was counted on its day ("On 3 November we had 84 orders", but not "The lease, signed on 3 November,
-    cost 84 euros"), so that it neither changes a state nor is changed by one."""
+    """The days for which a text written at `at` gives figures (none if it is about a change or a plan), and whether the
+    first figure was counted on its day. That is true of "On 3 November we had 84 orders", but not of "The lease, signed
+    on 3 November, cost 84 euros". A figure counted on its day neither changes a state nor is changed by one."""
     said = _TAKING_BACK.match(content)
     dates, rest = list(DATE.finditer(content)), DATE.sub("", content[said.end() if said else 0 :])
     is_figure = _FIGURE.search(rest)
@@ -261,14 +261,14 @@ def days_of_figures(content: str, at: float) -> tuple[frozenset[float], bool]:
 
 
 def takes_back(later: str, earlier: str) -> bool:
-    """True if a text begins by retracting an earlier one, not just what others say ("it was 72, not 74")."""
+    """True if the later text begins by retracting the earlier one, not some other statement ("it was 72, not 74")."""
     retracting = read(later)
     former = retracting.former & retracting.literals
     return retracting.takes_back and (not former or not former.isdisjoint(read(earlier).keys))
 
 
 def forms_of(content: str) -> list[tuple[str, str]]:
-    """The parts of code in a rule, each with the aspect of its name or form, as set by the rule."""
+    """The parts of the code that a rule is about, each with the aspect of its name or form that the rule sets."""
     if len(content) > LONGEST_OF_FORM:
         return []
     names = [(at.start(), _part_of(content, at)) for at in _NAMES.finditer(content)]
@@ -283,7 +283,7 @@ def forms_of(content: str) -> list[tuple[str, str]]:
 
 
 def frame_of(text: str) -> str:
-    """A text without its numbers, the same for all texts of a series."""
+    """A text with its numbers masked, which makes all texts of a series equal."""
     return _NUMBER.sub("0", text)
 
 
@@ -309,14 +309,14 @@ def counted_among(texts: Iterable[str]) -> frozenset[str]:
 
 
 def replaced_among(memories: Iterable[ListedMemory]) -> frozenset[str]:
-    """The ids of the memories that others among them probably replace. An open end counts only once it is closed. A
-    decision or fact is replaced only by a text that says as much; any other rule only by another rule, since it would
-    be missed; a rule about the form of names or code only once the others together set all its aspects."""
+    """The ids of memories that others in the list probably replace. An open end counts only once it is closed. A fact
+    or decision is replaced only by a text that says as much, other rules only by a rule, since they would be missed,
+    and a rule about the form of names or code only once later ones together set all its aspects."""
     present = {each.id: each for each in memories}
     in_doubt = [each for each in present.values() if not present.keys().isdisjoint(each.possibly_superseded_by)]
     if not in_doubt:
         return frozenset()
-    # The texts of a series begin alike, and beginnings are cheaper to compare than frames.
+    # Texts of a series begin alike, and comparing their beginnings is cheaper than comparing frames.
     beginnings = {_until_number(each.content) for each in in_doubt}
     counted = counted_among(each.content for each in present.values() if _until_number(each.content) in beginnings)
 
@@ -342,8 +342,8 @@ def _part_of(content: str, named: re.Match[str]) -> str:
 
 
 def _rules_in(names: Sequence[tuple[int, str]], ways: Sequence[tuple[int, str]]) -> list[tuple[str, str]]:
-    """The parts of code in a rule with the aspects that it sets: "start method names with o_ and end them with _b" sets
-    two aspects of one part, "start a names with q_ and b names with r_" one aspect of two."""
+    """The parts of the code that a rule names, with the aspects that it sets. "start method names with o_ and end them
+    with _b" sets two aspects of one part; "start a names with q_ and b names with r_" sets one aspect of two parts."""
     rules: dict[tuple[str, str], None] = {}
     for number, (place, way) in enumerate(ways):
         following = ways[number + 1][0] if number + 1 < len(ways) else math.inf
@@ -357,7 +357,7 @@ def _rules_in(names: Sequence[tuple[int, str]], ways: Sequence[tuple[int, str]])
 
 @dataclass(frozen=True)
 class TextPair:
-    """`others` are the cosines of the later text to other texts before it, `around` those of the earlier text."""
+    """`others` are the cosines of the later text with other texts before it, and `around` those of the earlier text."""
 
     earlier: Read
     later: Read
@@ -387,7 +387,7 @@ class Feature(NamedTuple):
 
 
 def _affixes(pair: TextPair) -> float:
-    """1 if both texts are short, and each has its own prefix (`x_`) or suffix (`_x`), of the same shape."""
+    """1 if both texts are short, and each has a prefix (`x_`) or suffix (`_x`) of its own, of the same shape."""
     if max(len(pair.earlier.sequence), len(pair.later.sequence)) > LONGEST_RULE:
         return 0.0
     one, other = (
@@ -403,8 +403,8 @@ def _form(pair: TextPair) -> float:
 
 
 def _rivals(pair: TextPair) -> float:
-    """The number of ways in which a word takes the place of another: before the same word, after it, or between two
-    words that are adjacent in the other text; times the share of common words."""
+    """The number of ways in which one word stands in for another (before the same word, after it, or between two words
+    that are adjacent in the other text), times the share of common words."""
     one, other = pair.earlier, pair.later
     own = one.plain & pair.own[0], other.plain & pair.own[1]
     steps = set(pairwise(one.sequence)), set(pairwise(other.sequence))
@@ -420,7 +420,7 @@ def _rivals(pair: TextPair) -> float:
 
 
 def _places(one: Sequence[str], other: Sequence[str]) -> list[tuple[int, int, int, int]]:
-    """The places where two word sequences differ (start and end in each); none without a common frame."""
+    """The ranges where two sequences of words differ, as start and end in each; empty if they share no frame."""
     matcher = SequenceMatcher(None, one, other, autojunk=False)
     if min(matcher.real_quick_ratio(), matcher.quick_ratio()) < LEAST_FRAME or matcher.ratio() < LEAST_FRAME:
         return []
@@ -434,14 +434,14 @@ def _places(one: Sequence[str], other: Sequence[str]) -> list[tuple[int, int, in
 
 
 def _two_things(pair: TextPair) -> int:
-    """2 if two texts with a common frame of words are certainly about two things, 1 if probably, otherwise 0.
+    """2 if two texts with a common frame of words are certainly about two things, 1 if they probably are, else 0.
 
-    Probably: they differ in several places, the first of which begins the texts ("web-1 with 4 cores", "web-2 with 8
-    cores") or is a name or number, but not only in days and times; or only the name differs, and a value or a verb
-    follows ("sample 1: 200 nm", "sample 3: 200 nm"). Certainly: the name is an identifier or before the verb ("crane A
-    is red", "crane B is blue"), and no version ("Node 18 is on 3 hosts"); or something happened to each ("crane 1 was
-    sold"), or both came to the same state ("moved web-1 to Debian 13", "moved web-2 to Debian 13"). Neither: a
-    correction that says which value was wrong.
+    1: the texts differ in several places, and the first difference begins them ("web-1 with 4 cores", "web-2 with 8
+    cores") or is a name or number, unless only days and times differ. Or they differ only in the name, and a value or a
+    verb follows ("sample 1: 200 nm", "sample 3: 200 nm"). 2: the name is an identifier or precedes the verb ("crane A
+    is red", "crane B is blue"), and is not a version ("Node 18 is on 3 hosts"); or something happened to each ("crane 1
+    was sold"); or both reached the same state ("moved web-1 to Debian 13", "moved web-2 to Debian 13"). 0: a correction
+    that says which value was wrong.
     """
     earlier, later = pair.earlier, pair.later
     if later.takes_back and later.former & earlier.literals:
@@ -457,7 +457,7 @@ def _two_things(pair: TextPair) -> int:
     if are_several and begins == later_begins == 0:
         return 1
     values = earlier.values | later.values
-    values |= frozenset(map(stem, values))  # in the form that they have in a sequence
+    values |= frozenset(map(stem, values))  # sequences contain stems
     before, name, after = one[:begins], one[begins:ends], one[ends:]
     if values.isdisjoint(name) or values.isdisjoint(other[later_begins:later_ends]):
         return 0
@@ -484,13 +484,13 @@ def _two_things(pair: TextPair) -> int:
 
 @lru_cache(maxsize=1024)
 def two_things(earlier: str, later: str) -> int | None:
-    """None unless each text has a number, code or quoted word of its own. Review needs it after each change."""
+    """Like `_two_things`, but 0 becomes None unless each text has literals of its own. Cached for Review."""
     pair = TextPair(read(earlier), read(later), cosine=1.0, apart_s=0.0)
     return _two_things(pair) or (0 if pair.both_have(lambda text: text.literals) else None)
 
 
 def _corrects(pair: TextPair) -> float:
-    """1 if the later text denies a word of the earlier one and has the others, or retracts it and lacks one word."""
+    """1 if the later text denies a word of the earlier one and repeats the rest, or retracts it and lacks one word."""
     if pair.later.former & pair.earlier.keys:
         return float(not pair.own[0])
     return float(pair.later.takes_back and len(pair.own[0]) == 1 and len(pair.shared) > 1)
@@ -502,13 +502,13 @@ def _ended(pair: TextPair) -> float:
 
 
 def _same_day(pair: TextPair) -> float:
-    """1 for texts of one day, unless the later one says that it corrects the earlier one."""
+    """1 for texts from the same day, unless the later one says that it corrects the earlier one."""
     says_so = _corrects(pair) or (pair.later.changes and pair.later.former & pair.earlier.keys)
     return float(pair.apart_s < SAME_DAY_S and not says_so)
 
 
 def _lead(cosine: float, others: Sequence[float]) -> float:
-    """Assumes one other text, since otherwise few texts in a memory would mean many doubts."""
+    """Assume another text at the minimum cosine. Otherwise, a small memory would have many doubtful pairs."""
     return max(-MOST_LEAD, min(MOST_LEAD, cosine - max((LEAST_COSINE, *others))))
 
 

@@ -1,4 +1,4 @@
-"""Splits a text into sentences, joins it into one line, and cuts it. Pure."""
+"""Splits text into sentences, joins it into one line, and shortens it. Pure."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -9,7 +9,7 @@ SENTENCE_END: Final = re.compile(
     r"""|[。！？｡](?![。！？｡])[”’」』）]{0,3}\s*"""
     r"""|\n\s*"""
 )
-"""Includes the space after the end. Each alternative is bounded, so that the search takes linear time."""
+"""This includes the space after the end. Each alternative is bounded, so that a search takes linear time."""
 _ABBREVIATION: Final = re.compile(
     r"(?:^|[\s(])(?:e\.g|i\.e|cf|vs|etc|approx|mr|mrs|ms|dr|prof|st|no|fig|ca|z\.b|d\.h|[^\W\d_])\.$", re.IGNORECASE
 )
@@ -31,7 +31,7 @@ _BOLD: Final = re.compile(r"(?<![\w*])\*\*(?=\S)((?:[^*`\n]|`[^`\n]*`)+)(?<=\S)\
 
 
 def split_sentences(text: str) -> list[str]:
-    """A line break ends a sentence; a full stop after an abbreviation, an initial, or a line's number does not."""
+    """A line break ends a sentence. A full stop after an abbreviation, an initial or a line's number does not."""
     pieces: list[str] = []
     begin = 0
     for match in SENTENCE_END.finditer(text):
@@ -41,7 +41,7 @@ def split_sentences(text: str) -> list[str]:
     pieces.append(text[begin:])
     bare = (_BULLET.sub("", piece.strip()) for piece in pieces)
     sentences = [each for each in bare if any(character.isalnum() for character in each)]
-    return sentences or ([text.strip()] if text.strip() else [])  # a text of punctuation alone is one sentence
+    return sentences or ([text.strip()] if text.strip() else [])  # a text of nothing but punctuation is one sentence
 
 
 def _ends_nothing(text: str, begin: int, match: re.Match[str]) -> bool:
@@ -54,13 +54,13 @@ def _ends_nothing(text: str, begin: int, match: re.Match[str]) -> bool:
 
 
 def says_more(older: str, newer: str) -> bool:
-    """True if the newer text is less than half as long, or has fewer statements: it changes only a part."""
+    """True if the newer text is less than half as long or has fewer statements, and so changes only a part."""
     one, other = (sum(len(each.split("; ")) for each in split_sentences(text)) for text in (older, newer))
     return bool(newer) and (2 * len(newer) < len(older) or other < one)
 
 
 def from_best_sentence(text: str, score: Callable[[str], int]) -> str:
-    """The text on one line from its best sentence, with "…" in place of earlier ones."""
+    """The text from its best sentence on, on one line, with "…" in place of earlier sentences."""
     sentences = split_sentences(text) or [""]
     scores = [score(each) for each in sentences]
     best = scores.index(max(scores))
@@ -72,13 +72,13 @@ def without_preface(text: str) -> str:
 
 
 def without_label(text: str) -> str:
-    """The text without its preface, unless that contains a number: "Decided on 27 November: "."""
+    """Strip the preface of a text, unless it contains a number, as in "Decided on 27 November: "."""
     preface = _PREFACE.match(text)
     return text if preface and _NUMBER.search(preface["label"] or "") else without_preface(text)
 
 
 def cut_at_word(text: str, length: int) -> str:
-    """At most `length` characters, cut after a word if possible."""
+    """Cut a text to at most `length` characters, after a word if possible."""
     if len(text) <= length:
         return text
     head = text[: length + 1]
@@ -107,7 +107,7 @@ def excerpt(text: str, length: int = 200) -> str:
 
 
 def first_words(text: str, number: int) -> str:
-    """The first words on one line. In scripts without spaces, `LETTERS_A_WORD` characters count as a word."""
+    """The first `number` words on one line. In scripts without spaces, `LETTERS_A_WORD` characters count as a word."""
     text = text.strip()
     words = text[: 20 * number].split()
     cut = cut_at_word(" ".join(words[:number]), LETTERS_A_WORD * number)

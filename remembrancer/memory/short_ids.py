@@ -1,4 +1,4 @@
-"""Short forms of memory ids: any unique beginning or ending. Endings are shown: ids of a day may begin alike. Pure."""
+"""Short forms of memory ids: any unique beginning or ending. Endings are shown: ids of one day begin alike. Pure."""
 
 import re
 from collections import defaultdict
@@ -14,7 +14,7 @@ LEAST: Final = 4
 """The length of the shortest form."""
 ID_FIELDS: Final = frozenset({"memory_id", "id", "node_id", "supersedes", "target", "replaced_by", "links"})
 OWN_WORDS: Final = frozenset({"content", "metadata", "structured", "excerpt", "memory_ids"})
-"""Parts of an answer in which ids are not shortened: stored texts, and data kept by programs."""
+"""Parts of an answer in which ids are not shortened: stored text, and data that programs use."""
 NAMED_CANDIDATES: Final = 5
 
 _PART: Final = re.compile(rf"(?:{MEMORY_PREFIX})?([0-9A-HJKMNP-TV-Z]{{{LEAST},25}})", re.IGNORECASE)
@@ -22,23 +22,23 @@ WHOLE: Final = re.compile(rf"{MEMORY_PREFIX}[0-7][0-9A-HJKMNP-TV-Z]{{25}}")
 
 
 def part_of_id(text: str) -> str | None:
-    """The beginning or ending of an id in upper case; None for a whole id or another text."""
+    """The beginning or ending of an id, in upper case. None for a full id, and for any other text."""
     match = _PART.fullmatch(text.strip())
     return match and match[1].upper()
 
 
 def id_or_part(text: str, *, field: str = "memory_id") -> str:
-    """A whole id with its prefix, or part of one in upper case. Raises `InvalidInput`."""
+    """A full id with its prefix, or part of one in upper case. Raises `InvalidInput`."""
     return part_of_id(text) or parse_memory_id(text, field=field)
 
 
 def has_part(memory_id: str, part: str) -> bool:
-    """Tells whether the id is the one given, or begins or ends with the part given."""
+    """True if `part` is the full id, or its beginning or ending."""
     return memory_id == part or memory_id.removeprefix(MEMORY_PREFIX).startswith(part) or memory_id.endswith(part)
 
 
 def keys_of(parts: Iterable[str]) -> set[str]:
-    """First and last characters, for looking up ids that may match."""
+    """The first and last characters of the parts, for looking up ids that may match."""
     return {key for part in parts for key in (part[:LEAST], part[-LEAST:])}
 
 
@@ -58,7 +58,7 @@ def short_forms(ids: Iterable[str], known: Iterable[str]) -> dict[str, str]:
 
 
 def only_one(part: str, candidates: Collection[tuple[str, str]], field: str) -> str:
-    """The only id that matches a part. Raises `NotFound`, or `InvalidInput` with the first words of several."""
+    """The only id that matches a part. Raises `NotFound` for none, and `InvalidInput` with the words of several."""
     if not candidates:
         raise NotFound(f"there is no memory whose id begins or ends with {part}", field=field)
     if len(candidates) > 1:

@@ -1,5 +1,5 @@
-"""Stop words in the most common languages, and a guess at a text's language. A query loses only the stop words of its
-own language, since "car" and "die" are content words in others. Pure."""
+"""Stop words in the most common languages, and a guess at a text's language. Only the stop words of a query's own
+language are dropped, since "car" and "die" are content words in other languages. Pure."""
 
 import re
 from collections import Counter
@@ -29,7 +29,7 @@ _SCRIPTS: Final = (
 
 @lru_cache(maxsize=8)  # a stored text is examined several times
 def language_of(text: str) -> str | None:
-    """The apparent language, judging by a distinctive script, or else by the text's stop words, if any."""
+    """Guess the language from a distinctive script, or else from the text's stop words. None if it has neither."""
     if not text.isascii():
         for language, letters in _SCRIPTS:
             if len(letters.findall(text)) * 3 > len(text):

@@ -20,7 +20,7 @@ from typing import Final
 LONGEST: Final = 100
 """A longer name gets no spellings, since it is probably data: a key, or base64."""
 MOST_PARTS: Final = 16
-"""The number of parts above which a name gets no spellings."""
+"""Names with more parts than this get no spellings."""
 
 _RUN: Final = re.compile(
     "[\u0e01-\u0fff\u1000-\u109f\u1780-\u17dd\u3005-\u3007\u3041-\u309f\u30a1-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
@@ -40,7 +40,7 @@ _MARKS: Final = {
 
 
 def subword_tokens(*texts: str) -> str:
-    """The extra spellings of some texts, to be indexed with them. Plain English has almost none."""
+    """The extra spellings to index with the texts. Plain English has almost none."""
     found: list[str] = []
     for text in texts:
         plain = bare(text)
@@ -53,7 +53,7 @@ def subword_tokens(*texts: str) -> str:
 
 
 def bare(text: str) -> str:
-    """A text in normal form, without marks on its letters."""
+    """Normalize a text, and remove the marks on its letters."""
     return text if text.isascii() else unicodedata.normalize("NFKC", text).translate(_MARKS)
 
 
@@ -97,7 +97,7 @@ def _of_name(name: str) -> tuple[str, ...]:
 
 
 def _joined(words: list[str]) -> str:
-    """Empty for a single word, and for a number with dots, which differs from the number without dots."""
+    """Empty for a single word, and for a number with dots, which would be a different number without them."""
     joined = "".join(words) if 1 < len(words) <= MOST_PARTS else ""
     return "" if joined.isdigit() else joined
 

@@ -1,4 +1,4 @@
-"""Validates text and objects from outside: names, content and metadata. Errors name the field and the limit."""
+"""Validates names, content and metadata from callers. Errors name the field and the limit."""
 
 import csv
 import difflib
@@ -16,12 +16,12 @@ from remembrancer.protocol.errors import InvalidInput
 
 _REFUSED: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
 _UNSEEN: Final = frozenset("\u061c\u200b\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff")
-"""Names with these may look alike. Several scripts and emoji need the joiners (U+200C, U+200D)."""
+"""Names that differ only in these look alike. Several scripts and emoji need the joiners (U+200C, U+200D)."""
 _SHOWN: Final = 60
 
 
 def clean_name(text: str, *, field: str, longest: int) -> str:
-    """A short text in Unicode's NFC, without surrounding whitespace. Raises `InvalidInput`."""
+    """Return a name in NFC without surrounding whitespace. Raises `InvalidInput`."""
     name = unicodedata.normalize("NFC", text).strip()
     if not name:
         raise InvalidInput(f"{field} must not be empty", field=field)
@@ -35,7 +35,7 @@ def clean_name(text: str, *, field: str, longest: int) -> str:
 
 
 def check_text(text: str, *, field: str, longest_bytes: int) -> None:
-    """Raises `InvalidInput` for a blank or long text, a NUL or a lone surrogate."""
+    """Raises `InvalidInput` if a text is blank or too long, or contains a NUL or a lone surrogate."""
     if not text or text.isspace():
         raise InvalidInput(f"{field} must not be empty", field=field)
     try:
@@ -51,7 +51,7 @@ def check_text(text: str, *, field: str, longest_bytes: int) -> None:
 
 
 def finder_of(patterns: Iterable[str]) -> Callable[[str], list[int]]:
-    """Finds the RE2 patterns that match a text without lone surrogates: a hundred patterns take as long as one."""
+    """Combine patterns into one RE2 search for those that match a text. The text must not contain lone surrogates."""
     import re2  # few processes need it
 
     matcher = re2.Set.SearchSet()
@@ -62,7 +62,7 @@ def finder_of(patterns: Iterable[str]) -> Callable[[str], list[int]]:
 
 
 def quote(value: object) -> str:
-    """A value as quoted in an error message: short and printable, as JSON unless it is text."""
+    """Format a value for an error message: short and printable, as JSON unless it is text."""
     text = repr(value) if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
@@ -86,7 +86,7 @@ _TYPES_IN_WORDS: Final = {
 
 
 def types_in_words(message: str) -> str:
-    """A message of msgspec's decoders with the types in words: `expected a number, got text`."""
+    """Write the types in an error message from msgspec as words: `expected a number, got text`."""
     words = re.sub(r"`(\w+)( \| null)?`", lambda kind: _TYPES_IN_WORDS.get(kind[1], kind[0]), message)
     return words.replace("Expected", "expected", 1)
 
@@ -95,11 +95,11 @@ MAX_OBJECT_BYTES: Final = 65_536
 MAX_OBJECT_DEPTH: Final = 8
 MAX_KEY: Final = 200
 MAX_EXACT: Final = 2**53
-"""JSON represents integers up to this one exactly."""
+"""The largest integer up to which JSON numbers are exact."""
 
 
 def clean_object(given: dict[str, Any], *, field: str) -> dict[str, Any] | None:
-    """None for an empty object. Raises `InvalidInput` for a value that is too large or deep, or JSON would change."""
+    """None for an empty object. Raises `InvalidInput` for a value that is too large, too deep, or changed by JSON."""
     if not given:
         return None
     for name, value in given.items():
@@ -145,7 +145,7 @@ _INVISIBLE: Final = (
 _HIDDEN: Final = re.compile(rf"(?:[{_STEERING}\u2028\u2029{_INVISIBLE}]|\r(?!\n))+")
 _STEERS: Final = re.compile(rf"[{_STEERING}\r]")
 _JOINED: Final = re.compile("[\ufe0e\ufe0f]?[\u200c\u200d]?")
-"""The emoji style selector, and a joiner that several scripts and emoji need."""
+"""A variation selector for emoji, and a joiner that several scripts and emoji need."""
 _FIRST_JOINED: Final = "\u0590"
 _KEYCAP: Final = "\ufe0f\u20e3"
 """Turns the preceding digit into a keycap emoji."""
@@ -173,7 +173,7 @@ NAMELESS: Final = "A session"
 
 
 def client_title(client: str) -> str:
-    """`claude-code` becomes `Claude Code`, and a library's default name `NAMELESS`."""
+    """`claude-code` becomes `Claude Code`, and the default name of a client library becomes `NAMELESS`."""
     if client.lower() in ("mcp", "mcp-client"):
         return NAMELESS
     return client.replace("-", " ").title() if client.islower() else client
@@ -191,7 +191,7 @@ def count(number: int, noun: str, plural: str = "") -> str:
 
 
 def neutralised(text: str) -> str:
-    """A text that cannot pose as part of the conversation's structure, or control a terminal."""
+    """Make a text unable to pose as part of the conversation's structure, or to control a terminal."""
     text = harmless(text)
     if "<" in text or "[" in text:
         text = _ROLES.sub(lambda found: "‹" if found[0] == "<" else "［", text)

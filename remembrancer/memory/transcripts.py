@@ -21,7 +21,7 @@ from remembrancer.memory.limits import moment
 from remembrancer.protocol.wire import UNDECODABLE
 
 RESULT_CHARACTERS: Final = 400
-"""The length to which a tool's result is cut; the start shows what ran, the end how it went."""
+"""A tool's result is cut to this length. The start shows what ran, and the end how it went."""
 CALL_CHARACTERS: Final = 200
 EXAMINED_CHARACTERS: Final = 8_000
 """The number of characters examined at either end of a text before it is shortened."""
@@ -48,7 +48,7 @@ class TranscriptTurn(NamedTuple):
 
 
 def read_turns(data: bytes) -> tuple[list[TranscriptTurn], str]:
-    """The turns and the session's directory (or ""). An incomplete last line and repeated turns are omitted."""
+    """The turns, and the session's directory (or ""). An incomplete last line and repeated turns are skipped."""
     turns: list[TranscriptTurn] = []
     directory = ""
     known: set[str | bytes] = set()
@@ -68,7 +68,7 @@ def read_turns(data: bytes) -> tuple[list[TranscriptTurn], str]:
 
 
 def chunks_of_turns(turns: Sequence[TranscriptTurn], tokens: int = 400, overlap: int = 80) -> Iterator[Chunk]:
-    """Turns packed into chunks, in which lines are turn numbers and the heading is the day; a long turn is cut."""
+    """Pack turns into chunks whose line numbers are turn numbers and whose heading is the day. A long turn is split."""
     texts = [f"{turn.role.capitalize()}: {turn.text}\n\n" for turn in turns]
     lines = list(accumulate((len(line_starts(text)) - 1 for text in texts), initial=0))
     days = ["" if turn.at is None else f"{moment(turn.at):%Y-%m-%d}" for turn in turns]
@@ -102,7 +102,7 @@ def _message_in(record: dict[str, Any]) -> tuple[TranscriptRole, str]:
             if any(record.get(name) for name in ("isSidechain", "isMeta", "isCompactSummary")):
                 return role, ""
             blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
-            # A tool's result is recorded in the user's name, but is not the user's words.
+            # Tool results are recorded under the user's role, but are not the user's words.
             is_result = any(isinstance(block, dict) and block.get("type") == "tool_result" for block in blocks)
             return "assistant" if is_result or role == "assistant" else "user", _cleaned([*map(_block, blocks)])
     return "user", ""
@@ -156,6 +156,6 @@ def _shortened(text: str, characters: int) -> str:
 
 
 def _cleaned(parts: Sequence[str]) -> str:
-    """Credentials are masked, and lone surrogates replaced."""
+    """Mask credentials, and replace lone surrogates."""
     text = "\n".join(part for part in parts if part)
     return masked(text[: LONGEST_TURN + EXAMINED_CHARACTERS].encode("utf-8", "replace").decode())[:LONGEST_TURN].strip()

@@ -1,4 +1,4 @@
-"""Decides by the words whether one of two similar texts can stand for both; stems and normal forms of words. A cosine
+"""Decides by their words whether one of two similar texts can stand for both, and normalizes and stems words. A cosine
 does not distinguish facts about one subject: "deployed from the main branch" and "deployed from the release branch"
 score 0.90. Pure."""
 
@@ -17,7 +17,7 @@ _NO_SUFFIX: Final = ("ss", "us", "is", "eed")
 _SHORTEST_STEM: Final = 3
 _VOWELS: Final = frozenset("aeiouy")
 LONG_WORD: Final = 8
-"""These also lose endings such as `-ation`."""
+"""Words of this length or more also lose endings such as `-ation`."""
 _SHORTEST_ROOT: Final = 4
 _ENDINGS: Final = (
     *("izations", "ization", "isation", "ifications", "ification", "ations", "ation", "izing", "izers", "izer", "ized"),
@@ -32,7 +32,7 @@ _BY_LAST: Final = {last: tuple(e for e in _ENDINGS if e[-1] == last) for last in
 _LISTS: Final = word_lists("wording")
 ARTICLES: Final = _LISTS["articles"]
 FILLERS: Final = _LISTS["fillers"]
-"""These are dropped: "no longer" becomes "no"."""
+"""Words that are dropped: "no longer" becomes "no"."""
 FUNCTION_WORDS: Final = _LISTS["function_words"]
 DENIALS: Final = _LISTS["denials"]
 NUMBERS: Final = {
@@ -48,7 +48,7 @@ _AROUND: Final = "'\"`´“”„‘’«»()[]{},;:!…"
 
 @lru_cache(maxsize=1024)
 def normalised(text: str) -> str:
-    """Ignores character forms (NFKC), case, whitespace and final marks. Cached: each text is compared with several."""
+    """Ignore character forms (NFKC), case, whitespace and final marks. Cached, since a text is compared repeatedly."""
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     joined = " ".join(folded.split())
     joined = joined.rstrip(" .!") or joined  # some people write a space before these marks
@@ -97,7 +97,7 @@ def _without_e(word: str) -> str:
 
 @lru_cache(maxsize=1024)
 def significant_words(text: str) -> tuple[str, ...]:
-    """Symbols in a word are kept (`_a`, `--force`, `C++`). Cached, because each text is compared with several."""
+    """Symbols in a word are kept (`_a`, `--force`, `C++`). Cached, since a text is compared with several others."""
     words: list[str] = []
     for written in normalised(text).split():
         word = written.strip(_AROUND).rstrip(_AROUND + ".").replace("’", "'") or written

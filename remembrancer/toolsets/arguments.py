@@ -1,4 +1,4 @@
-"""The arguments of tools: JSON Schemas from structs, and decoding into structs, with errors that name the field."""
+"""Tool arguments: generates JSON Schemas from structs, and decodes into structs with errors that name the field."""
 
 import contextlib
 import json
@@ -95,7 +95,7 @@ class ArgumentDecoder(Generic[T]):
 
 
 def _lenient(value: Any, node: dict[str, Any], path: tuple[str, ...]) -> Any:
-    """Raises `InvalidInput` for an unknown field: the decoder could not name one with half a surrogate pair."""
+    """Raises `InvalidInput` for an unknown field, since the decoder cannot name one that contains a lone surrogate."""
     kind = node.get("type")
     if isinstance(value, str) and kind in ("array", "object") and value.lstrip()[:1] in ("[", "{"):
         with contextlib.suppress(ValueError):  # invalid JSON is refused below, unless text is expected

@@ -1,4 +1,4 @@
-"""Translates German, French and Spanish time phrases: "vor zwei Wochen" is "2 weeks ago". Only whole phrases are
+"""Translates German, French and Spanish time phrases: "vor zwei Wochen" becomes "2 weeks ago". Only whole phrases are
 translated: "Mai" alone may be a name, and "hier" is "yesterday" in French and "here" in German. Pure."""
 
 import re
@@ -22,7 +22,7 @@ _PLACE: Final = re.compile(r"<([\w|]+?)(2?)>")
 
 
 def in_english(text: str) -> str:
-    """Translate time phrases of other languages. `text` is composed (NFC)."""
+    """Translate time phrases from other languages. `text` must be in NFC."""
     lowered = f" {text.lower()}"
     if " hier" in lowered and _HERE.isdisjoint(_WORD.findall(lowered)):
         text = _HIER.sub("yesterday", text)

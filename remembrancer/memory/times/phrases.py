@@ -1,6 +1,6 @@
-"""Finds the words in a text that name a time in the past, and their calendar spans. `phrases.toml` lists the phrases,
-and the conditions under which each names a time, since the same words may be numbers, verbs or people. Times are naive
-and local (callers choose the zone), weeks begin on Monday, and seasons follow the northern hemisphere. Pure."""
+"""Finds phrases in a text that name a past time, and their calendar spans. `phrases.toml` lists the phrases and when
+each names a time, since the same words may be numbers, verbs or people. Times are naive and local (callers choose the
+zone), weeks begin on Monday, and seasons follow the northern hemisphere. Pure."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -22,13 +22,13 @@ MONTHS, WEEKDAYS = (tuple(_FILE["words"][name].split()) for name in ("months", "
 COUNTS: Final[Mapping[str, float | list[float]]] = _FILE["counts"]
 """A number, or a minimum and a maximum."""
 UNITS: Final[Mapping[str, tuple[float, Unit]]] = _FILE["units"]
-"""Each is a number of another unit."""
+"""Each unit as a multiple of another unit."""
 
 DAY: Final = timedelta(days=1)
 VAGUENESS: Final = 0.15
 """"Four weeks ago" is 28 days give or take four."""
 FADE_SHARE: Final = 0.1
-"""The distance from a span at which a time counts half, as a share of the span's width."""
+"""The distance from a span at which a time counts as half a match, as a share of the span's width."""
 _LENGTHS: Final[Mapping[Unit, timedelta]] = {
     "minute": timedelta(minutes=1),
     "hour": timedelta(hours=1),
@@ -51,7 +51,7 @@ _MONTHS_OF: Final[Mapping[str, int]] = {"month": 1, "quarter": 3, "year": 12}
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The time from `start` to just before `end`; `slack` is the minimum of `fade`."""
+    """The time from `start` up to but not including `end`. `slack` is the minimum of `fade`."""
 
     start: datetime
     end: datetime
@@ -59,19 +59,19 @@ class Span:
 
     @property
     def fade(self) -> timedelta:
-        """The distance outside the span at which a time counts half."""
+        """The distance from the span at which a time counts as half a match."""
         return max(self.slack, FADE_SHARE * (self.end - self.start))
 
 
 def back(now: datetime, count: float, unit: Unit) -> datetime:
-    """By the calendar for whole months and years, otherwise by the unit's length."""
+    """Go back by the calendar for whole months and years, and by the unit's length for anything else."""
     if count == int(count) and unit in ("month", "year"):
         return now - relativedelta(months=int(count) * _MONTHS_OF[unit])
     return now - count * _LENGTHS[unit]
 
 
 def counted(match: Match) -> tuple[float, float | None, Unit]:
-    """The minimum and maximum count (maximum None: exact), and the unit."""
+    """The minimum count, the maximum (None if exact), and the unit."""
     word = (match.groupdict().get("count") or "a").lower()
     count = COUNTS[word] if word in COUNTS else float(word)
     times, unit = UNITS[match["unit"].lower()]
@@ -93,7 +93,7 @@ def _months(start: datetime, count: int = 1) -> Span:
 
 
 def period_of(of: datetime, unit: str, back: int = 0) -> Span:
-    """The week, month, quarter or year that contains a day, or an earlier one."""
+    """The week, month, quarter or year that contains a day, or the one `back` units earlier."""
     start = _midnight(of)
     if unit == "week":
         start -= timedelta(days=of.weekday() + 7 * back)
@@ -103,13 +103,13 @@ def period_of(of: datetime, unit: str, back: int = 0) -> Span:
 
 
 def _weekend(of: datetime, back: int) -> Span:
-    """The latest weekend that has begun by a day, or an earlier one."""
+    """The latest weekend that has begun on the given day, or the one `back` weeks earlier."""
     start = _midnight(of) - timedelta(days=(of.weekday() - 5) % 7 + 7 * back)
     return Span(start, start + 2 * DAY)
 
 
 def _around(now: datetime, least: float, most: float | None, unit: Unit) -> Span:
-    """A span of one unit (for years, of one month) around a time, or between two counts."""
+    """A span one unit wide (one month for years) around a past time, or the span between two counts."""
     half = (least if 0.0 < least < 1.0 else 1.0) * _LENGTHS["month" if unit == "year" else unit] / 2
     slack = max(half, VAGUENESS * least * _LENGTHS[unit])
     if unit == "day" and most is None:
@@ -127,7 +127,7 @@ def _ago(match: Match, now: datetime) -> Span:
 
 
 def _rolling(match: Match, now: datetime) -> Span:
-    """The given number of units up to now; days and longer units begin at midnight."""
+    """The span from the given number of units ago until now. It begins at midnight for days and longer units."""
     least, most, unit = counted(match)
     start = back(now, most or least, unit)
     return Span(start if unit in ("minute", "hour") else _midnight(start), now, min(DAY, _LENGTHS[unit]))
@@ -147,13 +147,13 @@ def _named_weekend(match: Match, now: datetime) -> Span:
 
 
 def _weekday(match: Match, now: datetime) -> Span:
-    """Today itself would be called "today"."""
+    """A weekday never means today, which would be called "today"."""
     index = [name[:3] for name in WEEKDAYS].index(match["weekday"].lower()[:3])
     return _day(now - DAY * ((now.weekday() - index - 1) % 7 + 1), match["of_day"])
 
 
 def _in_year(match: Match, now: datetime, span_of: Callable[[int], Span]) -> Span:
-    """A span in the named year, or else the latest that has begun. Raises ValueError if no year has it."""
+    """The span in the named year, or else the latest one that has begun. Raises ValueError if no year has that date."""
     if match["year"]:
         return span_of(int(match["year"]))
     for year in range(now.year, now.year - 9, -1):  # 29 February is at most eight years away
@@ -212,7 +212,7 @@ _RESOLVERS: Final[Mapping[str, Callable[[Match, datetime], Span]]] = {
     "season": _season,
     "year": lambda match, _: _months(datetime(int(match["year"]), 1, 1), 12),
 }
-"""The spans of the rules' phrases at a query's local time. They may raise ValueError or OverflowError."""
+"""The span of each rule's match at a query's local time. These may raise ValueError or OverflowError."""
 _NOT_PAST = re.compile(
     r"\b(?:next|every|each|coming|upcoming|following|any|first|second|black|good|many|hundred)[\s-]+$", re.IGNORECASE
 )
@@ -221,7 +221,7 @@ LOOK_BACK: Final = 40
 
 
 class Phrase(NamedTuple):
-    """`resolve` may raise ValueError or OverflowError. `weak`: the words name a time only as one end of a range."""
+    """`resolve` may raise ValueError or OverflowError. A `weak` phrase names a time only as one end of a range."""
 
     begin: int
     end: int
@@ -254,7 +254,7 @@ class _Rule(NamedTuple):
 
 @cache
 def _rules() -> tuple[_Rule, ...]:
-    """Compiled for the first query that needs them, which saves a few milliseconds when the store starts."""
+    """Compiled when a query first needs them, which saves a few milliseconds at the start of the store."""
     rows: list[dict[str, Any]] = _FILE["rules"]
     return tuple(
         _Rule(

@@ -1,6 +1,6 @@
-"""The times named in a query, the proximity of a memory to them, and queries for everything in a period, such as
-"summarise this week", which resemble no memory of it. A query that asks for a time ("how many weeks ago did I …") has
-no windows. Pure: callers pass in clock and zone."""
+"""Finds the times named in a query, computes how close a memory is to them, and recognizes queries for everything in a
+period ("summarise this week"), which resemble none of its memories. A query that asks for a time ("how many weeks ago
+did I …") has no windows. Pure: callers pass in the clock and the zone."""
 
 import math
 import re
@@ -36,12 +36,12 @@ _AHEAD = re.compile(
     r"\b(?:should|shall|will|going to|suggest\w*|recommend\w*|plans?|planning|tomorrow|can i|could i)\b", re.I
 )
 _PRESENT = pattern_of(r"(?:today|tonight|this (?!past |<any_month>|.*\d))")
-"""These do not name a memory's time in a query about the future."""
+"""In a query about the future, these do not name a memory's time."""
 
 LONGEST_OF_PERIOD: Final = 200
 """In characters. A longer query asks for something specific."""
 KINDS_NAMED: Final = {word: cast(Kind, kind) for kind, words in word_lists("kinds").items() for word in words}
-""""Event" is not a kind, and an outage is stored with its fix."""
+"""Maps words to the kinds they name. "Event" is not a kind, and an outage is stored with its fix."""
 _PAST: Final = word_lists("period_questions")["past"]
 EMPTY: Final = word_lists("period_questions")["empty"] | COUNTS.keys() | UNITS.keys() | {f"{unit}s" for unit in UNITS}
 """Words that say nothing about the subject of a question, in four languages."""
@@ -51,7 +51,7 @@ _WORD: Final = re.compile(r"[^\W_]+[+#]*")
 
 @dataclass(frozen=True, slots=True)
 class TimeWindow:
-    """In seconds since the epoch; `start` is -infinity for "before" a time. A time `fade_s` outside counts half."""
+    """In epoch seconds; `start` is -infinity for "before" a time. A time `fade_s` from the window is half a match."""
 
     start: float
     end: float
@@ -82,10 +82,10 @@ def without_times(query: str) -> str:
 
 
 def kinds_of_period(query: str) -> frozenset[Kind] | None:
-    """The kinds named by a query for everything in a period; empty if it asks for all kinds; None for any other query.
-    "What did we decide this week?" asks for the week's decisions, "qué pasó ayer" for all of yesterday, but "what did
-    we decide about Kafka this week?" about Kafka. Other kinds are not left out, but come later, since a breakage may
-    have been stored as a fact. Only call it for a query with windows."""
+    """The kinds named by a query for everything in a period, empty if it asks for all kinds, or None for any other
+    query. "What did we decide this week?" asks for the week's decisions, and "qué pasó ayer" for all of yesterday, but
+    "what did we decide about Kafka this week?" asks about Kafka. Other kinds are ranked lower, not left out, since a
+    breakage may have been stored as a fact. Call it only for a query with windows."""
     if len(query) > LONGEST_OF_PERIOD:
         return None
     rest = without_times(query)
@@ -118,7 +118,7 @@ def nearness(happened_at: float, windows: Iterable[TimeWindow]) -> float:
 
 
 def read_query(query: str) -> str:
-    """The part of a query that is read, with time phrases of other languages in English."""
+    """The part of a query that is read, with time phrases translated into English."""
     return in_english(unicodedata.normalize("NFC", query[:MAX_CHARACTERS]).translate(_PLAIN))
 
 

@@ -1,4 +1,4 @@
-"""The toolset `admin`: operations for people using a shell. A session has it only on request."""
+"""The `admin` toolset: operations for people in a shell. A session gets it only on request."""
 
 from typing import Final
 

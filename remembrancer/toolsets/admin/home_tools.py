@@ -1,4 +1,4 @@
-"""Tools that show and delete anything in a home."""
+"""Tools that list and erase anything in a home directory."""
 
 from collections.abc import Callable
 from typing import Annotated, Final
@@ -20,7 +20,7 @@ from remembrancer.toolsets.tools import Answer, Call, cut_notice, non_empty, too
 
 @tool("Delete a memory for good, with its history. It cannot be restored.", destructive=True, marks_data=False)
 async def erase_memory(call: Call, memory_id: str) -> Answer:
-    """Delete a memory at once, or raise an error: nothing is queued. The id remains recorded as erased."""
+    """Delete a memory at once or raise an error; the call is never queued. The id stays on record as erased."""
     memory_id = parse_memory_id(memory_id)
     result = await call.service.erase(call.operation(EraseMemory(memory_id)))
     answer: Answer = {"memory_id": memory_id, "status": "erased"}
@@ -42,7 +42,7 @@ class ListMemoriesArguments(GivenFilters, frozen=True, forbid_unknown_fields=Tru
 
 @tool("List memories.", read_only=True)
 async def list_memories(call: Call, arguments: ListMemoriesArguments) -> Answer:
-    """Does not count as an access."""
+    """Listing does not count as an access."""
     request = ListMemories(
         project=call.caller.project,
         session_id=call.caller.session_id,
@@ -85,8 +85,8 @@ async def read_log(
     ends: float | None = None,
     days: list[float] | None = None,
 ) -> Answer:
-    """The log of a day (default: today), or from `begins` to `ends` (default: now), in seconds since the epoch, with
-    the events of `days`, as `ReadActivity` takes them. A change's `undo_at` is the version to pass to an undo."""
+    """The log of a day (default: today), or from `begins` to `ends` (default: now), in epoch seconds, with the events
+    of `days`, as in `ReadActivity`. A change's `undo_at` is the version to pass to an undo."""
     now = call.received_at
     period = day_of(given(day, "today"), now) if begins is None else TimeWindow(begins, ends or now, 0)
     of_events = dates_in_utc(period.start, period.end) if begins is None else tuple(days or ())

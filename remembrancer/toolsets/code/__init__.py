@@ -1,4 +1,4 @@
-"""The toolset `code`: indexes repositories, and finds the place in them that answers a question."""
+"""The `code` toolset: indexes repositories, and finds the code that answers a question."""
 
 from typing import Final
 

@@ -16,11 +16,11 @@ from remembrancer.protocol.code import CodeChunk, DeleteCode, DescribeCode, Inde
 from remembrancer.toolsets.tools import Answer, Call, answer_text, cut_notice, non_empty, tool
 
 LEAST_TOKENS: Final = 64
-"""An answer without results and warnings has fewer tokens."""
+"""An answer without results and warnings has fewer tokens than this."""
 MOST_TOKENS: Final = 100_000
 FIRST_LINES: Final = 4
 MOST_LINES: Final = 14
-"""The lines of a chunk shown: from its beginning, and around the words of the question."""
+"""The number of lines of a chunk shown: its beginning, and the lines around the words of the question."""
 LONGEST_LINE: Final = 200
 TIMEOUT_S: Final = 10.0
 MAX_PATH_BYTES: Final = 4096

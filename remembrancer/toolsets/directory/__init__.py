@@ -1,4 +1,4 @@
-"""The toolset `directory`: the six commands of the memory tool in Anthropic's API, over the same memories."""
+"""The `directory` toolset: the six commands of the memory tool in Anthropic's API, on the same memories."""
 
 from typing import Final
 

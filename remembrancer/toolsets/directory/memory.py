@@ -1,6 +1,6 @@
-"""The tool `memory`: a directory of files, as models know it from Anthropic's API (`memory_20250818`), in the words of
-the Python SDK's `BetaLocalFilesystemMemoryTool`. A memory created as a file is a whole file (`path` in its metadata);
-the others are lines in one file per kind."""
+"""The `memory` tool: a directory of files as in Anthropic's API (`memory_20250818`), with the messages of the Python
+SDK's `BetaLocalFilesystemMemoryTool`. A memory created as a file is shown as that file (`path` in its metadata); other
+memories are lines in one file per kind."""
 
 import inspect
 import posixpath
@@ -29,7 +29,7 @@ from remembrancer.toolsets.tools import Answer, Call, tool
 
 ROOT: Final = "/memories"
 PATH: Final = "path"
-"""In metadata, the name of a memory's file."""
+"""The metadata key for the name of a memory's file."""
 _DIRECTORIES: Final[dict[Scope, str]] = {"project": f"{ROOT}/repo", "session": f"{ROOT}/session", "user": ROOT}
 """The last directory contains the others."""
 _GROUPS: Final[dict[Kind, str]] = {
@@ -44,10 +44,10 @@ _GROUPS: Final[dict[Kind, str]] = {
     "entity": "facts.md",
     "open_end": "open_ends.md",
 }
-"""For memories not created as files; a new line gets the first kind of its file."""
+"""The files for all other memories. A new line gets the first kind of its file."""
 _OTHERS: Final = "notes.md"
 _SECOND: Final = "more-"
-"""The prefix of a group's name that a file has taken."""
+"""The prefix of a group's name if a file already has the plain name."""
 _LEVELS: Final = 2
 _NUMBER_WIDTH: Final = 6
 _CONTEXT: Final = 2
@@ -59,7 +59,7 @@ PAGE: Final = 1000
 
 @dataclass(frozen=True)
 class File:
-    """One whole memory, or a group of memories with one list item each."""
+    """A single memory, or a group with one list item per memory."""
 
     path: str
     memories: Sequence[ListedMemory]
@@ -83,7 +83,7 @@ def normal_path(path: str) -> str:
 
 
 def scope_and_name(path: str) -> tuple[Scope, str]:
-    """The name within the scope's directory is empty for the directory itself."""
+    """The name is relative to the scope's directory, and empty for the directory itself."""
     return next(
         (scope, path[len(directory) + 1 :])
         for scope, directory in _DIRECTORIES.items()
@@ -110,7 +110,7 @@ def files_of(memories: Iterable[ListedMemory]) -> dict[str, File]:
 
 
 def listing(files: Iterable[File], directory: str, path: str) -> str:
-    """A directory's files with sizes, two levels deep, without hidden items."""
+    """List a directory's files with sizes, two levels deep, without hidden ones."""
     sizes = Counter[tuple[str, ...]]()
     folders: set[tuple[str, ...]] = {(), *([("repo",), ("session",)] if directory == ROOT else ())}
     for file in files:
@@ -175,7 +175,7 @@ class MemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Directory:
-    """Each command is a method of its name, which returns the answer's text and adds to the `changes` to make."""
+    """Each command is a method of the same name, which returns the answer's text and appends to `changes`."""
 
     def __init__(self, call: Call, files: dict[str, File]) -> None:
         self._call = call
@@ -302,7 +302,7 @@ class _Directory:
                     self._set(file, memory, text)
 
     def _set(self, file: File, memory: ListedMemory | None, text: str | None) -> None:
-        """Without a memory, store a new one; without text, forget the memory."""
+        """Store a new memory if `memory` is None, and forget it if `text` is None."""
         if memory is None:
             self._store(file.path, text or "", is_file=False)
         elif text is None:

@@ -1,4 +1,4 @@
-"""The toolset `files`: searches, reads and writes notes in a project's own Markdown."""
+"""The `files` toolset: searches, reads and writes the notes in a project's Markdown."""
 
 from typing import Final
 

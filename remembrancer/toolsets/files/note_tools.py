@@ -1,4 +1,4 @@
-"""The tools for notes: searching, reading and writing them, and the state of their index."""
+"""Tools that search, read and write notes, and report the state of their index."""
 
 import itertools
 import os
@@ -47,7 +47,7 @@ Source = Literal["memory", "sessions"]
 SOURCES: Final[dict[Source, FileSource]] = {"memory": "notes", "sessions": "sessions"}
 NAMES: Final = {source: name for name, source in SOURCES.items()}
 SCALE: Final = 0.4
-"""Turns a probability into a score: a sixtieth of the relevant chunks and half of the others are below 0.3."""
+"""Turns a probability into a score: a sixtieth of the relevant chunks and half of the others score below 0.3."""
 SNIPPET: Final = 700
 """The maximum number of characters of a chunk shown."""
 TIMEOUT_S: Final = 30.0
