@@ -52,9 +52,9 @@ if TYPE_CHECKING:
 
 HOUSEKEEPING_S: Final = 1.0
 IDLE_S: Final = 0.3
-"""After this long without a request, the store looks for names in longer steps."""
+"""The store looks for names after this long without a request."""
 COUNTED_AT_ONCE_BYTES: Final = 4 * 1024 * 1024
-"""Up to this size, memories are counted whenever the status is read, to include every acknowledged write."""
+"""Up to this size, memories are counted whenever the status is read, so that every acknowledged write counts."""
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -141,7 +141,7 @@ class StoreActor(Actor):
             if settings.embedder_listen is not None:
                 tasks.start_soon(self._listen_for_workers, settings.embedder_listen)
             tasks.start_soon(self._work_in_background)
-            gc.freeze()  # modules are permanent, so garbage collections can skip them
+            gc.freeze()  # modules stay loaded, so garbage collections can skip them
             task_status.started()
             await anyio.sleep_forever()
 
@@ -150,7 +150,7 @@ class StoreActor(Actor):
             choice, _ = model_choices(self.spec.settings)
             return StoreHealth(None, EmbeddingSummary(choice.engine, choice.model, 0, 0, 0))
         if self._files.size_bytes <= COUNTED_AT_ONCE_BYTES and self._files.version != self._counted[0]:
-            with contextlib.suppress(RemembrancerError, OSError):  # the background task retries and reports it
+            with contextlib.suppress(RemembrancerError, OSError):  # the background task tries again and reports it
                 self._count()
         limit, size = self.spec.settings.database_limit_bytes, self._files.size_bytes
         return StoreHealth(
@@ -168,7 +168,7 @@ class StoreActor(Actor):
         )
 
     async def _listen_for_workers(self, endpoint: str) -> None:
-        # Imported here, so that hosts without remote embedders do not pay for the import.
+        # Imported here, so that a host without remote embedders saves the time for importing it.
         from remembrancer.actors.store.remote_workers import RemoteWorkers
         from remembrancer.config.worker_keys import WorkerKeys
 
@@ -212,7 +212,7 @@ class StoreActor(Actor):
         self._jobs.note_presence(note)
 
     def _tell_gateway(self, operations: Sequence[Operation]) -> None:
-        """Tell the gateway, which caches answers, about writes by other machines."""
+        """Tell the gateway, which caches answers, about writes from other machines."""
         if self._gateway is not None:
             self._router.send(self._gateway, OthersWrote(tuple(operations)))
 
@@ -233,7 +233,7 @@ class StoreActor(Actor):
     async def _keep_house(self) -> None:
         while True:
             await anyio.sleep(HOUSEKEEPING_S)
-            if self._files.is_replaced:  # writes already fail, and the next store opens the new file
+            if self._files.is_replaced:  # writes already fail, and the next store will open the new file
                 raise FileLocked(f"{self.spec.paths.database} was removed or replaced while it was open")
             await self._count_accesses()
             if self._files.version != self._counted[0]:
@@ -254,7 +254,7 @@ class StoreActor(Actor):
                     await self._tolerantly(records.name, self._committer.run(records.name, touch))
 
     async def _tolerantly(self, name: str, work: Awaitable[T]) -> T | None:
-        """Run housekeeping on one file: a full disk or a damaged file only postpones it."""
+        """Run housekeeping on one file. If the disk is full or the file is damaged, it is only postponed."""
         try:
             return await work
         except RemembrancerError as error:

@@ -1,4 +1,4 @@
-"""Answers clients' requests about code trees. Lists each project's trees, whose indexes the indexer writes."""
+"""Answers clients' requests about trees of code, and lists each project's trees. The indexer writes their indexes."""
 
 import asyncio
 import hashlib
@@ -53,7 +53,7 @@ from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import ProjectRef
 
 IN_USE_S: Final = 120.0
-"""A tree's index is maintained for this long after a request, even without a session in its project."""
+"""A tree's index is kept up to date for this long after a request, even if no session is in its project."""
 READ_BATCH: Final = 200
 
 T = TypeVar("T")
@@ -79,7 +79,7 @@ class CodeHandlers(Handlers):
         return trees | by_request(self._search, self._list_stale)
 
     def keep_house(self) -> None:
-        """Request the indexing of every tree of the projects in use, even if its index has been lost."""
+        """Request the indexing of every tree of the projects in use, including trees whose index was lost."""
         now = time.monotonic()
         self._asked_at = {project: at for project, at in self._asked_at.items() if now - at < IN_USE_S}
         in_use = {tree.project_id for tree in self._indexer.work.trees if tree.kind == "notes"} | self._asked_at.keys()
@@ -90,7 +90,7 @@ class CodeHandlers(Handlers):
                 self._indexer.ask(tree)
 
     async def with_gone_files(self, project: ProjectRef, answer: Recalled) -> Recalled:
-        """The answer, with memories that name a file deleted from the indexed code marked and moved to the end."""
+        """The answer; memories that name a file deleted from the indexed code are marked and moved to the end."""
         roots = [tree.root for tree in self._readable(project).values()]
 
         def look() -> Recalled:
@@ -112,7 +112,7 @@ class CodeHandlers(Handlers):
         roots = [tree.root for tree in self._readable(request.project).values()]
 
         def look() -> Iterator[StaleMemory]:
-            of_nobody = Filters("")  # without a session
+            of_nobody = Filters("")  # no session
             numbers = (records.matching(of_nobody, NO_LIMIT) or []) if roots else []
             for start in range(0, len(numbers), READ_BATCH):
                 for each in records.load(numbers[start : start + READ_BATCH], of_nobody).values():
@@ -142,7 +142,7 @@ class CodeHandlers(Handlers):
                 logger.warning("the list of trees cannot be read", extra={"file": str(listed), "reason": str(error)})
                 return self._trees.setdefault(project_id, {})  # the indexes are kept
             self._trees[project_id] = {tree.id: tree for tree in trees}
-            for path in folder.glob("*.db"):  # from earlier releases, or created while its tree was being deleted
+            for path in folder.glob("*.db"):  # from earlier releases, or created while the tree was being deleted
                 if path.stem not in self._trees[project_id]:
                     with suppress(OSError):  # tried again at the next start
                         delete_database(path)
@@ -192,7 +192,7 @@ class CodeHandlers(Handlers):
         return IndexedTree(project_id, tree.root, database, "code", tree.watch)
 
     async def _query(self, project_id: str, tree: TreeDescription, question: Callable[[CodeIndex], T]) -> T:
-        """Query the index of a tree. A damaged index is deleted and the error raised; a missing index is rebuilt."""
+        """Query the index of a tree. A damaged index is deleted, and the error raised; a missing index is rebuilt."""
         database = self._indexed(project_id, tree).database
         if not await asyncio.to_thread(os.path.exists, database):
             self._asked_at[project_id] = time.monotonic()
@@ -200,7 +200,7 @@ class CodeHandlers(Handlers):
         try:
             return await self._readers.read(lambda: question(self._open_index(database)))
         except (RecordsUnusable, SchemaTooNew, SchemaTooOld):
-            with suppress(OSError):  # the reason why it cannot be read is more useful
+            with suppress(OSError):  # the reason for the damage is more useful
                 await self._readers.read(partial(self._delete_index, database))
             self._asked_at[project_id] = time.monotonic()  # so that it is rebuilt
             raise
@@ -332,7 +332,7 @@ def _checked_root(request: IndexCode, paths: RuntimePaths) -> str:
     """Raises `InvalidInput` if the directory may not be indexed."""
     path = request.path
     root = real_path(Path(path).expanduser())
-    if not _is_readable(root, request.project):  # before revealing whether it exists
+    if not _is_readable(root, request.project):  # before revealing whether the directory exists
         raise InvalidInput(f"{quote(path)} is not in this project: give a directory in it", field="path")
     if not Path(root).is_absolute() or not Path(root).is_dir():
         raise InvalidInput(f"{quote(path)} is not a directory: give the path of a repository", field="path")
@@ -347,7 +347,7 @@ def _checked_root(request: IndexCode, paths: RuntimePaths) -> str:
 
 
 def _gone_file(content: str, source: str | None, roots: Sequence[str]) -> str:
-    """The first missing file named in a memory, as spelled there; empty if no file is missing.
+    """The first missing file named in a memory, spelled as it is there; empty if no file is missing.
 
     A file in the text counts as missing only if its directory exists, since the path may begin anywhere.
     """

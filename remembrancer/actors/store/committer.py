@@ -1,7 +1,7 @@
 """The writing threads: one for the records, and one for each writer that may be slow.
 
-Operations waiting at the same time are committed together (group commit), since a commit with `synchronous=FULL` waits
-for the disk once. A thread's other work, cut into steps of a few milliseconds, runs between the groups.
+Operations waiting at the same time are committed together (group commit), so that they wait for the disk only once
+(`synchronous=FULL`). A thread's other work is cut into steps of a few milliseconds, which run between the groups.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from remembrancer.protocol.ids import PROJECT_ID
 from remembrancer.protocol.writes import Operation
 
 INDEX: Final = ".files"
-"""The suffix of a file index's name, which follows the project's id."""
+"""The suffix that follows the project's id in the name of a file index."""
 MAX_WAITING: Final = 10_000
-"""The maximum number of operations waiting for one thread; any more are refused."""
+"""The maximum number of operations waiting for one thread. Further operations are refused."""
 MAX_GROUP: Final = 256
-"""Enough operations to spread the cost of waiting for the disk, few enough for a fast first answer."""
+"""Enough operations to share the wait for the disk, but few enough for a fast first answer."""
 STOPPING: Final = "the store is stopping"
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ class Target(Protocol):
     name: str
 
     def apply(self, operations: Sequence[Operation], /) -> list[Outcome]:
-        """Commit operations, and return an outcome for each."""
+        """Commit the operations, and return an outcome for each."""
 
 
 Submission = tuple[Target, Operation, asyncio.Future[Outcome]]
@@ -51,7 +51,7 @@ class Committer:
         self._closing = False
 
     def submit(self, target: Target, operation: Operation) -> asyncio.Future[Outcome]:
-        """Commit an operation, after any submitted earlier. Raises `QueueFull` if too many are already waiting."""
+        """Commit an operation after all that were submitted before it. Raises `QueueFull` if too many are waiting."""
         writer = self._writer_of(target.name)
         if len(writer.operations) >= MAX_WAITING:
             raise QueueFull(f"{MAX_WAITING} operations are already waiting to be committed: try again in a moment")
@@ -64,7 +64,7 @@ class Committer:
         return future
 
     def run(self, name: str, work: Callable[[], T]) -> asyncio.Future[T]:
-        """Run `work` on the thread with that name, even if the caller is cancelled. The future fails after `close`."""
+        """Run `work` on the thread with this name, even if the caller is cancelled. The future fails after `close`."""
         try:
             running = self._loop.run_in_executor(self._writer_of(name).thread, work)
             running.add_done_callback(asyncio.Future.exception)  # otherwise asyncio complains if the caller is gone
@@ -81,7 +81,7 @@ class Committer:
             writer.thread.shutdown()
 
     def _writer_of(self, name: str) -> _Writer:
-        """Each shared lane, which may wait for a journal, and each project's notes have their own writer."""
+        """Shared lanes, which may wait for a journal, have their own writers, and so do each project's notes."""
         if self._closing:
             raise MemoryUnavailable(STOPPING)
         if name.endswith(INDEX):
@@ -94,7 +94,7 @@ class Committer:
 
 
 class _Writer:
-    """Each submission schedules a commit, which does nothing if an earlier commit included it."""
+    """Each submission schedules a commit, which does nothing if an earlier commit included the operation."""
 
     def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
         self._name = name
@@ -111,7 +111,7 @@ class _Writer:
         together = [operation for _, operation, _ in group]
         try:
             outcomes = group[0][0].apply(together)
-        except RemembrancerError as error:  # a file error, such as a removed file; clients may try again
+        except RemembrancerError as error:  # e.g. a file that was removed; clients may try again
             logger.warning("a commit was refused", extra={"file": self._name, "reason": error.message})
             outcomes = [error for _ in together]
         except Exception:

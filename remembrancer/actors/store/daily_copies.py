@@ -25,10 +25,10 @@ logger = logging.getLogger(__name__)
 
 
 class DailyCopies:
-    """Copies a database once its last copy is a day old, if it has changed since, on a thread that ends with the store.
+    """Copies a database once its last copy is a day old and it has changed since, on a thread that ends with the store.
 
-    `kept` is the number of copies to keep; with 0, none are made. A write-ahead log at the start means that the last
-    store crashed, so the database is checked; `report` is called if it is damaged.
+    `kept` is the number of copies to keep; if it is 0, none are made. If there is a write-ahead log at the start, the
+    last store crashed, so the database is checked, and `report` is called if it is damaged.
     """
 
     def __init__(self, path: Path, kept: int, report: Callable[[RemembrancerError], None]) -> None:
@@ -66,14 +66,14 @@ class DailyCopies:
 
     def copy_if_due(self) -> Path | None:
         """Copy the database if its last copy is a day old and it has changed since. Returns the copy, or None. If the
-        database is damaged, keeps earlier copies and raises `RecordsUnusable`."""
+        database is damaged, raises `RecordsUnusable` and keeps the earlier copies."""
         path, now = self._path, time.time()
         if not is_due(path, now):
             return None
         stamp = datetime.fromtimestamp(now, UTC).strftime(STAMP)
         copy = path.parent / BACKUPS / f"{path.name}.{stamp}"
         copy.parent.mkdir(mode=0o700, exist_ok=True)
-        for unfinished in copy.parent.glob(f"{path.name}.*Z.new*"):  # the store was killed while copying
+        for unfinished in copy.parent.glob(f"{path.name}.*Z.new*"):  # the store was killed while writing it
             unfinished.unlink(missing_ok=True)
         try:
             write_checked_copy(path, copy, f"there is no room for the daily copy of {path}: make room")
@@ -85,7 +85,7 @@ class DailyCopies:
 
 
 def is_due(path: Path, now: float, age_s: float = DAY_S) -> bool:
-    """True if a database has changed since its last copy, and the copy is `age_s` old at `now` (seconds since the
+    """True if a database has changed since its last copy, and that copy is `age_s` old at `now` (seconds since the
     epoch), or dated in the future because the clock was ahead."""
     changed_at = max(
         (each.stat().st_mtime for each in (path, path.with_name(f"{path.name}-wal")) if _size(each)), default=None

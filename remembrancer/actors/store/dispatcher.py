@@ -1,4 +1,4 @@
-"""Dispatches the store's messages: a table of handlers by request type, an error boundary, a base class."""
+"""Dispatches the store's messages: a table of handlers by request type, an error boundary, and a base class."""
 
 import asyncio
 import logging
@@ -23,10 +23,10 @@ from remembrancer.protocol.sockets import Peer, Router
 from remembrancer.protocol.wire import Envelope, Notice
 
 ANSWER_MARGIN_S: Final = 0.2
-"""The part of a deadline reserved for sending the answer."""
+"""The part of a time limit reserved for sending the answer."""
 DEFAULT_DEADLINE_S: Final = 10.0
 QUERY_VECTOR_SHARE: Final = 0.5
-"""The fraction of a read's budget spent waiting for the query's vector before searching by words alone."""
+"""The fraction of a read's budget spent waiting for the query's vector. After that, only words are searched."""
 logger = logging.getLogger(__name__)
 
 
@@ -43,7 +43,7 @@ class RequestContext:
 
 
 Handler = Callable[[Any, RequestContext], Coroutine[Any, Any, Any]]
-"""`async def (request, context) -> reply`, run in its own task."""
+"""`async def (request, context) -> reply`; runs in its own task."""
 
 
 def by_request(*handlers: Callable[..., Any]) -> dict[type, Callable[..., Any]]:
@@ -55,7 +55,7 @@ Listener = Callable[[Peer, Any], None]
 
 
 class Dispatcher:
-    """The store's handlers, which run in `tasks`, and `listeners`. `hear` receives every message first."""
+    """The store's handlers, which run in `tasks`, and its `listeners`. `hear` gets every message first."""
 
     def __init__(self, hear: Listener, listeners: Mapping[type, Listener]) -> None:
         self.tasks = asyncio.TaskGroup()  # three times as fast as anyio's, for the most frequent tasks
@@ -64,7 +64,7 @@ class Dispatcher:
         self._listeners = listeners
         self.router: Router[Any]
         self.draining = False
-        """Set before a stop: from then on requests are refused, and clients may queue them."""
+        """Set before a stop. From then on, requests are refused; clients may queue them."""
 
     def register(self, handlers: Mapping[type, Handler]) -> None:
         assert self._handlers.keys().isdisjoint(handlers), f"two handlers for one of {list(handlers)}"
@@ -81,7 +81,7 @@ class Dispatcher:
             self.tasks.create_task(self._answer(message, RequestContext(self.router, peer, envelope)))
 
     async def _answer(self, request: Any, context: RequestContext) -> None:
-        """Answer a request; the only place where a request's error becomes a message."""
+        """Answer a request. Only here do the errors of requests become messages."""
         router, peer, message_id = context.router, context.peer, context.envelope.message_id
         try:
             if self.draining:
@@ -107,7 +107,7 @@ class StoreParts(NamedTuple):
 
 
 class Handlers:
-    """Handlers for requests on one subject. They belong to one event loop; reads run on `readers`."""
+    """Handlers for requests on one subject. They belong to one event loop, and their reads run on `readers`."""
 
     def __init__(self, parts: StoreParts) -> None:
         self._paths, self._settings, self._files, self._committer = parts[:4]
@@ -116,7 +116,7 @@ class Handlers:
     def embed_within(self, context: RequestContext, model: str | None) -> Callable[[str], Awaitable[Vectors]]:
         """Return a function that embeds a query with that model in time for the answer."""
         timeout_s = min(QUERY_VECTOR_SHARE * self._settings.read_budget_s, context.remaining_s(0.0) * 0.6)
-        answer_by = time.monotonic() + timeout_s  # shared by all calls
+        answer_by = time.monotonic() + timeout_s  # the limit for all calls together
 
         async def embed(text: str) -> Vectors:
             return await self._scheduler.embed_query(text, max(0.0, answer_by - time.monotonic()), model)

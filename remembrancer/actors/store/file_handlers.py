@@ -1,6 +1,6 @@
 """Handles clients' requests about notes and the indexer's reports, and opens the indexes of projects' notes.
 
-A workspace is in use while it has a session. Only the indexer's reports show whether its index is complete.
+A workspace is in use while it has a session. Only the indexer's reports tell whether its index is complete.
 """
 
 import asyncio
@@ -50,9 +50,9 @@ from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.files.workspace_files import has_files
 
 IN_USE_S: Final = 120.0
-"""A workspace is watched for this long after the last sign of a session there."""
+"""A workspace is watched for this long after the last sign of a session in it."""
 PRESENT_S: Final = 12.0
-"""A report of connected sessions is valid for this long; reports arrive twice as often."""
+"""A report of connected sessions is valid for this long. Reports arrive twice as often."""
 
 logger = logging.getLogger(__name__)
 
@@ -65,10 +65,10 @@ class FileHandlers(Handlers):
         self._used_at: dict[IndexedTree, float] = {}
         self._present_at = -math.inf
         self._connected: set[str] = set()
-        """The projects in which a client is connected. Sessions known only from hooks may be idle."""
+        """The projects in which a client is connected. A session known only from hooks may be idle."""
         self._looking: asyncio.Future[bool] | None = None
         self.has_files = False
-        """True if a workspace in use has files to be read or already indexed, or a client has requested any."""
+        """True if a workspace in use has files to read or already indexed, or if a client has requested any."""
 
     def handlers(self) -> dict[type, Handler]:
         return by_request(self._describe, self._list, self._sync)
@@ -101,13 +101,13 @@ class FileHandlers(Handlers):
     async def keep_house(self) -> None:
         roots = [Path(tree.root) for tree in self._used_at]
         if roots and not self.has_files and (self._looking is None or self._looking.done()):
-            # Not awaited, and on a thread of its own: the disk of a workspace may hang.
+            # Not awaited, and on its own thread: the disk with a workspace may hang.
             look = asyncio.get_running_loop().run_in_executor
             self._looking = look(None, lambda: any(has_files(root, self._settings) for root in roots))
             self._looking.add_done_callback(self._note_look)
         for tree in list(self._used_at):
             index = await self._index_of(tree.project_id)  # the indexer may have created it
-            if index is not None and not self.has_files:  # indexed files may be gone, or no longer wanted
+            if index is not None and not self.has_files:  # indexed files may be gone, or excluded now
                 self.has_files = bool(await self._readers.in_background(partial(index.listed, tree.root, "", 1)))
         for project_id in list(self._files.indexes):
             await self._index_of(project_id)
@@ -137,7 +137,7 @@ class FileHandlers(Handlers):
     # --- Clients
 
     async def source_of(self, request: Recall, model: str | None) -> Source | None:
-        """The notes that a recall searches with this model; None if the project has no notes."""
+        """The notes that a recall searches with this model; None if the project has none."""
         index = await self._index_of(request.project.id) if request.searches_notes else None
         if index is None:
             return None
@@ -218,7 +218,7 @@ class FileHandlers(Handlers):
                 try:
                     self._files.indexes[project_id] = await self._committer.run(name, partial(FileIndex, path, name))
                 except (RecordsUnusable, SchemaTooNew, SchemaTooOld):
-                    self._read_again(project_id)  # the indexer first deletes the index
+                    self._read_again(project_id)  # the indexer deletes the index first
                     return None
                 self._vectors.note_kept(name)
                 self._scheduler.wake()

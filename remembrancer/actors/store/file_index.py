@@ -1,4 +1,4 @@
-"""The file indexes as read by the store: of projects' notes, which are embedded like memories, and of code."""
+"""File indexes as read by the store: those of projects' notes, which are embedded like memories, and of code."""
 
 import zlib
 from collections.abc import Mapping, Sequence
@@ -21,11 +21,11 @@ from remembrancer.protocol.reads import Order
 from remembrancer.protocol.writes import SourceRef
 
 NOTES: Final = 0
-"""The space number used for notes, which no space has."""
+"""The space number of notes. No space has this number."""
 IMPORTANCE: Final = 0.5
 """The default importance of a memory."""
 BM25: Final = "-bm25(words, 3.0, 1.5)"
-"""The BM25 weights of content and parts, the same as for the records."""
+"""The BM25 weights of content and parts: the same as in the records."""
 _changes: Final = count()
 
 
@@ -34,8 +34,8 @@ INSIDE: Final = "(kind != 'notes' OR substr(path, 1, 1) != '/')"
 
 
 class FileFilter(NamedTuple):
-    """Selects chunks by workspace root, source and path. With `is_inside`, excludes notes outside the working tree
-    (such as an assistant's own notes), because they belong to the user."""
+    """Selects chunks by workspace root, source and path. With `is_inside`, notes outside the working tree (for example,
+    an assistant's own notes) are excluded, because they belong to the user."""
 
     root: str
     sources: tuple[FileSource, ...] = ("notes",)
@@ -44,7 +44,7 @@ class FileFilter(NamedTuple):
 
 
 class IndexedChunk(NamedTuple):
-    """`text` is the number of its text, `mtime_ns` the modification time of its file."""
+    """`text` is the number of the chunk's text, `mtime_ns` the modification time of its file."""
 
     text: int
     path: str
@@ -57,7 +57,7 @@ class IndexedChunk(NamedTuple):
 
 
 class OpenIndex:
-    """An index of files. Raises the same errors as `SqliteFile`; files written by other releases cannot be opened."""
+    """An index of files. Raises the same errors as `SqliteFile`. Files written by other releases cannot be opened."""
 
     _listed = "TRUE"
 
@@ -97,16 +97,16 @@ class CodeIndex(OpenIndex):
         self._search = CodeSearch()
 
     def search(self, question: str, limit: int, tree_id: str = "") -> list[CodeChunk]:
-        """Like `CodeSearch.search`, but the whole search reads one state of the file."""
+        """Like `CodeSearch.search`, but all queries read one state of the file."""
         with self.file.reading() as connection:
             try:
                 return self._search.search(connection, question, limit, tree_id)
             except (zlib.error, LookupError) as error:
-                raise ValueError(str(error)) from error  # which means damage
+                raise ValueError(str(error)) from error  # the file is damaged
 
 
 class FileIndex(OpenIndex, EmbeddedTexts, SqliteWords):
-    """`EmbeddedTexts` of one project's files, where texts take the place of memories. Write only on its own thread."""
+    """`EmbeddedTexts` of a project's files: texts take the place of memories. Written only on its own thread."""
 
     links_duplicates = False
     _listed = "skipped = ''"
@@ -122,17 +122,17 @@ class FileIndex(OpenIndex, EmbeddedTexts, SqliteWords):
 
     @property
     def commits(self) -> int:
-        """A value that differs on every read, since the indexer also writes."""
+        """A different value on every read, since the indexer also writes."""
         return next(_changes)
 
 
-# Forces the join order: SQLite would start with all files of a root even if only few texts are wanted.
+# Forces the join order. Otherwise SQLite would start with all files of a root, even for only a few texts.
 _OF_FILES: Final = "files AS f CROSS JOIN chunks AS c ON c.file = f.number"
 _OF_TEXTS: Final = "chunks AS c CROSS JOIN files AS f ON f.number = c.file"
 
 
 class FileMemories:
-    """The chunks of an index that pass a filter, searched by recalls like memories. Time filters apply to the times of
+    """The chunks of an index that pass a filter. Recalls search them like memories. Time filters apply to the times of
     files; other filters apply only to memories. Methods without a docstring work as in `Records`."""
 
     is_users = False
@@ -189,7 +189,7 @@ class FileMemories:
         return None if len(rows) > limit else [number for (number,) in rows]
 
     def top(self, filters: Filters, order: Order, limit: int) -> list[int]:
-        """Return the chunks of the most recently modified files, regardless of `order`."""
+        """Return the chunks of the files modified last, regardless of `order`."""
         if filters.tags:
             return []
         condition, arguments = self._condition(filters)
@@ -234,7 +234,7 @@ class FileMemories:
 
 
 def _record(chunk: IndexedChunk) -> MemoryRecord:
-    """A chunk as a memory record. Its id is its location, not a memory's id."""
+    """A chunk as a memory record. Its id is its location."""
     at = chunk.mtime_ns / 1e9
     return MemoryRecord(
         number=chunk.text,

@@ -27,9 +27,9 @@ from remembrancer.protocol.kinds import FileSource
 
 class IndexerPoll:
     def __init__(self) -> None:
-        self.work = IndexerWork(time.time_ns())  # so that no revision repeats an earlier store's
+        self.work = IndexerWork(time.time_ns())  # no revision repeats an earlier store's
         self.done: dict[IndexedTree, tuple[SyncDone, float]] = {}
-        """The last completed reading of each tree, and its time (seconds since the epoch)."""
+        """Each tree's last completed reading, and the time of its end (seconds since the epoch)."""
         self.left: dict[IndexedTree, int] = {}
         self._waiting: dict[int, asyncio.Future[SyncDone]] = {}
         self._ids = iter(range(time.time_ns() // 1_000_000, 2**63))
@@ -61,7 +61,7 @@ class IndexerPoll:
         if done.left:
             return
         self.done[done.tree] = done, time.time()
-        if self.work.asked.pop(done.sync_id or 0, None) is not None:  # not announced: the indexer knows it
+        if self.work.asked.pop(done.sync_id or 0, None) is not None:  # not announced, since the indexer knows it
             waiting = self._waiting.pop(done.sync_id or 0)
             if not waiting.done():
                 waiting.set_result(done)
@@ -80,7 +80,7 @@ class IndexerPoll:
 
 
 async def compared(root: str, files: Sequence[ListedFile], limit: int, changed: IndexState, within_s: float) -> Files:
-    """Files that differ from the disk get the state `changed`. Raises `DeadlineExceeded` if the disk hangs."""
+    """Give files that differ from the disk the state `changed`. Raises `DeadlineExceeded` if the disk hangs."""
 
     def look() -> tuple[ListedFile, ...]:
         return tuple(
@@ -89,7 +89,7 @@ async def compared(root: str, files: Sequence[ListedFile], limit: int, changed: 
         )
 
     try:
-        with anyio.fail_after(within_s):  # on a thread of its own: the disk of a workspace may hang
+        with anyio.fail_after(within_s):  # on its own thread, since the disk with a workspace may hang
             found = await anyio.to_thread.run_sync(look, abandon_on_cancel=True)
     except TimeoutError as error:
         raise DeadlineExceeded(f"the disk of {root} does not respond") from error

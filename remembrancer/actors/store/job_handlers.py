@@ -2,7 +2,7 @@
 the consolidator and from clients waiting for it.
 
 A space is read again after every commit to it. A shared lane's jobs go to the host that last wrote to it. Two hosts may
-do the same job without harm: edits of memories that have changed since are skipped.
+do the same job without harm, since edits of memories that have changed meanwhile are skipped.
 """
 
 import asyncio
@@ -54,17 +54,17 @@ from remembrancer.protocol.writes import Applied, Operation, ProjectRef, Submit
 
 CHECK_INTERVAL_S: Final = 1.0
 AGAIN_S: Final = 30.0
-"""The pause after a failure to read the database or to write a session's end."""
+"""The pause after the database could not be read, or a session's end could not be written."""
 ABANDONED_AFTER_S: Final = 86_400.0
-"""A session that has not been seen since the store started counts as ended after being idle for this long."""
+"""A session that has not been seen since the store started counts as ended after it has been idle for this long."""
 MAINTENANCE_SESSIONS: Final = 10
 """The number of sessions after which a project's maintenance is due."""
 MAINTENANCE_S: Final = 7 * 86_400.0
-"""The time after which maintenance is due in any case."""
+"""The time after which maintenance is due, whatever has happened."""
 PROMOTIONS_PER_JOB: Final = 100
 
 RETRY_S: Final = (0.0, 5.0, 15.0, 60.0, 300.0, 900.0)
-"""The pauses before a job is handed out again, by the number of attempts; the last pause is repeated."""
+"""The pauses before a job is handed out again, by the number of attempts. The last one is repeated."""
 
 OFF: Final = "the consolidator is turned off: set REMEMBRANCER_CONSOLIDATOR=1 to turn it on"
 
@@ -74,7 +74,7 @@ logger = logging.getLogger(__name__)
 
 
 def jobs_of(project: ProjectRef | None, work: WaitingWork, now: float, lane_time: float | None = None) -> list[Job]:
-    """Due jobs, most urgent first. `project` is None for the user; in a shared lane, its id is the lane's name."""
+    """Due jobs, most urgent first. `project` is None for the user; for a shared lane, its id is the lane's name."""
     wanted: list[Work] = []
     if project is not None and lane_time is None:
         wanted += [SessionEnded(session) for session in work.sessions if session.ended_at is not None]
@@ -93,8 +93,8 @@ def _maintenance_is_due(work: WaitingWork, wall_now: float) -> bool:
 
 
 class Attempts:
-    """The attempts at jobs that are still due. A job is handed out again after longer and longer pauses, whether it
-    failed, killed its consolidator, or changed nothing. Pure; times are monotonic seconds."""
+    """The attempts at jobs that are still due. A job is handed out again after increasing pauses, whether it failed,
+    killed its consolidator, or changed nothing. Pure; times are monotonic seconds."""
 
     def __init__(self) -> None:
         self._made: dict[object, tuple[int, float]] = {}
@@ -126,13 +126,13 @@ def lost_sessions(
     seen_at: dict[SessionKey, float], active_at: Mapping[SessionKey, float], grace_s: float, now: float, wall_now: float
 ) -> list[SessionKey]:
     """Return the open sessions that have been abandoned, and drop closed sessions from `seen_at`, which maps sessions
-    to the monotonic times of their last signs of life.
+    to the monotonic times when they were last seen.
 
     `active_at` maps the registry's open sessions to the wall-clock times of their last activity. A session is abandoned
-    after the grace time without a sign of life, or, if it was never seen, a day after it was last active.
+    if it has not been seen for the grace time or, if it was never seen, a day after its last activity.
     """
     for key, at in list(seen_at.items()):
-        if key not in active_at and now - at > grace_s:  # a recently seen session may not have been read yet
+        if key not in active_at and now - at > grace_s:  # a session seen recently may not have been read yet
             del seen_at[key]
     return [
         key
@@ -142,7 +142,7 @@ def lost_sessions(
 
 
 class _Space(NamedTuple):
-    """A space's work when it was last read, and the number of writes to the space until then."""
+    """A space's work when it was last read, and the number of writes to the space before that."""
 
     writes: int = -1
     work: WaitingWork = WaitingWork()
@@ -164,7 +164,7 @@ class _Asked:
 
 class JobHandlers(Handlers):
     """Finds jobs and hands them out, and answers the consolidator's requests, which never create a space.
-    `count_accesses` stores pending accesses to memories, which affect decisions about them."""
+    `count_accesses` stores pending accesses to memories, which influence decisions about them."""
 
     def __init__(self, parts: StoreParts, submit: Apply, count_accesses: Callable[[], Awaitable[None]]) -> None:
         super().__init__(parts)
@@ -188,7 +188,7 @@ class JobHandlers(Handlers):
 
     @property
     def has_work(self) -> bool:
-        """True if a consolidator is needed. Repeatedly attempted jobs do not count."""
+        """True if a consolidator is needed. Jobs that were attempted too often do not count."""
         is_due = any(self._attempts.made(job) < len(RETRY_S) for job in self._due)
         return self._settings.consolidator and (bool(self._asked) or is_due)
 
@@ -198,7 +198,7 @@ class JobHandlers(Handlers):
             asked.settle(ConsolidatorUnavailable(self._refusal).to_failure())
 
     async def ask(self, request: Reflect | Maintain, context: RequestContext) -> Reflected | Maintained:
-        """Have the consolidator carry out a request before any other job, and return its result."""
+        """Have the consolidator carry out a request before any other job, and return the result."""
         if isinstance(request, Reflect) and not request.project.sees_user:
             raise InvalidInput("a reflection also reads the user's memories, which this token may not see")
         if self._refusal is not None:
@@ -219,7 +219,7 @@ class JobHandlers(Handlers):
                 return answer
         finally:
             asked.waiting -= 1
-            if not asked.waiting:  # a job that has started continues
+            if not asked.waiting:  # a job in progress continues
                 self._asked.pop(request, None)
         if self._attempts.made(asked.job):
             raise DeadlineExceeded("the consolidator is still working on this: try again in a moment")
@@ -268,7 +268,7 @@ class JobHandlers(Handlers):
         spaces = self._spaces = {records: self._spaces.get(records, _Space()) for records in self._files}
         changed = [records for records, space in spaces.items() if space.writes != records.writes]
         if changed:
-            await self._count_accesses()  # so that accesses before a session's end count when it is processed
+            await self._count_accesses()  # so that accesses before a session's end count
         for records in changed:
             writes, read = records.writes, partial(records.waiting_work, AT_ONCE_SCORE, PROMOTIONS_PER_JOB)
             spaces[records] = _Space(writes, await self._readers.in_background(read), self._project_of(records))
@@ -306,7 +306,7 @@ class JobHandlers(Handlers):
             try:
                 await self._submit(Submit(end))
             except (InvalidInput, NotFound, StorageFull) as refusal:
-                self._seen_at[name, session_id] = time.monotonic()  # tried again after the grace time
+                self._seen_at[name, session_id] = time.monotonic()  # it is tried again after the grace time
                 about_it = {"project": name, "session": session_id, "reason": refusal.message}
                 logger.warning("the end of a session was refused", extra=about_it)
                 continue

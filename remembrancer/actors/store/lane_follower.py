@@ -1,7 +1,7 @@
 """Follows the journal of a shared lane: applies other hosts' entries as they arrive, and removes erased memories.
 
 After an erasure, the host that wrote last writes a snapshot of the lane, reads it back, and deletes all earlier entries
-and snapshots. A host that has not read those entries, or that joins later, loads the snapshot and continues from there.
+and snapshots. A host that has not read the deleted entries loads the snapshot and continues from there.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from remembrancer.journal.contract import SNAPSHOT_FORM, LaneSnapshot, Trimmed
 from remembrancer.protocol.errors import EntryDamaged, InternalError, InvalidInput, KeyMissing, RemembrancerError
 
 LATE_S: Final = 60.0
-"""After this long, any host may remove erased memories from the journal, not only the last writer."""
+"""After this time, any host, not only the last writer, may remove erased memories from the journal."""
 COMPACTION_RETRY_S: Final = 10.0
 UNREACHABLE_RETRY_S: Final = 2.0
 logger = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class LaneFollower:
         self._following: asyncio.Task[None]
         self._one_at_a_time = asyncio.Lock()
         self._purged = -1
-        """The newest erasure known to be complete in the journal; -1 until the journal has been checked."""
+        """The newest erasure that is known to be complete in the journal; -1 before the first check."""
         self._due_at: float | None = None
         """The time at which this host removes erased memories from the journal, unless another host does so first."""
 
@@ -66,12 +66,12 @@ class LaneFollower:
                 continue
             except RemembrancerError as error:
                 reason = error
-            except Exception as error:  # any fault: nobody awaits this task, so the lane would stop unnoticed
+            except Exception as error:  # any error: nobody awaits this task, so the lane would stop unnoticed
                 logger.exception("a bug in this release stopped a shared lane", extra={"lane": lane.name})
                 reason = InternalError(f"a bug in this release (see store.log): {error!r}")
             if lane.silent is None:
                 logger.warning("a shared lane is not followed", extra={"lane": lane.name, "reason": reason.message})
-            # The latest reason, since a lost server may come back and refuse this host.
+            # The latest reason, since a lost server may come back and then refuse this host.
             lane.silent = self._clock() if lane.silent is None else lane.silent[0], reason
             await asyncio.sleep(UNREACHABLE_RETRY_S)
 
@@ -103,10 +103,10 @@ class LaneFollower:
             logger.warning("erased memories are not scrubbed yet", extra={"code": error.code, "reason": error.message})
             if error.retry_possible:
                 return
-        self.lane.erased.difference_update(erased)  # only now: scrubbing may be interrupted
+        self.lane.erased.difference_update(erased)  # only now, since scrubbing may be interrupted
 
     async def _compact_if_due(self) -> None:
-        """Call `compact`; wait first if it has failed, or if another host wrote last and should therefore compact."""
+        """Call `compact`. If it has failed, or another host wrote last and should do it, wait first."""
         now = time.monotonic()
         if self.lane.erased_at <= self._purged:
             self._due_at = None
@@ -117,14 +117,14 @@ class LaneFollower:
             return
         try:
             await self.compact()
-        except RemembrancerError as error:  # for example a full journal: other hosts' entries are still read
+        except RemembrancerError as error:  # e.g. a full journal: other hosts' entries are still read
             self._due_at = now + COMPACTION_RETRY_S
             name = self.lane.name
             logger.warning("the journal still quotes erased memories", extra={"lane": name, "reason": error.message})
 
     async def compact(self) -> None:
         """Write a snapshot that quotes no erased memory, unless one exists, and delete all earlier entries and
-        snapshots. A snapshot from release 0.2.0 is replaced. If the call fails, it can be repeated."""
+        snapshots. A snapshot from release 0.2.0 is replaced. After an error, the call can be repeated."""
         async with self._one_at_a_time:
             lane, journal, erased_at = self.lane, self.lane.journal, self.lane.erased_at
             if erased_at <= self._purged:

@@ -1,7 +1,7 @@
 """Writes notes: Markdown files in a project's working tree, which people and other programs edit as well.
 
-A note is read, edited and replaced as a whole, durably; this starts over if another program saves it meanwhile. A save
-in the microseconds between the last check and the rename is lost, as it would be with any two editors.
+A note is read, edited and replaced durably and atomically; if another program saves it meanwhile, this starts over. A
+save in the microseconds between the last check and the rename is lost, as between any two editors.
 
 An operation is recorded after its note is written. After a crash in between, the repeated operation finds the text in
 the note and does not write it again, unless somebody has added text below it.
@@ -36,12 +36,12 @@ from remembrancer.toolsets.files.workspace_files import RealNote, open_directory
 
 BOM: Final = b"\xef\xbb\xbf"
 ATTEMPTS: Final = 20
-"""The number of times a note is read again because another program saved it."""
+"""The maximum number of times a note is read again because another program saved it."""
 WRITE_S: Final = 5.0
-"""The time limit for a write: the disk may hang, or be unreachable over the network."""
+"""The time limit for a write: the disk may hang, or be on an unreachable network."""
 REPEATED_S: Final = 30.0
-"""A note that ends with the same text, and was saved at most this long before the request, counts as written by that
-request: a request repeated over HTTP does not show when it was first sent."""
+"""A note counts as already written by a request if it ends with the same text and was saved at most this long before
+the request, since a request repeated over HTTP does not show when it was first sent."""
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ async def write_note(
     records: Records, run: Callable[[str, Callable[[], Any]], Awaitable[Any]], operation: Operation
 ) -> Outcome:
     """Write a note durably. A write that takes too long raises an error but may still happen, once. `run` runs work on
-    a named thread: one for each project's notes, so that nothing else waits for their disk."""
+    a named thread: one for each project's notes, so that nothing else waits for the disk with these notes."""
     work = asyncio.ensure_future(run(f"{records.name}.notes", partial(_written, records, operation)))
     done, _ = await asyncio.wait([work], timeout=WRITE_S)
     if not done:
@@ -103,7 +103,7 @@ def _write(operation: Operation, change: WriteNote) -> NoteWritten:
 
 
 class _Version(NamedTuple):
-    """The mode is None if there is no file."""
+    """`mode` is None if there is no file."""
 
     data: bytes
     mode: int | None
@@ -124,9 +124,9 @@ def _read(directory: int, name: str) -> _Version:
 
 
 def _replace(note: RealNote, edit: Callable[[str, float], Edited]) -> Edited:
-    """Atomically replace a file with `edit(text, saved_at)`, which is called again if the file changes meanwhile."""
+    """Atomically replace a file with `edit(text, saved_at)`. If the file changes meanwhile, `edit` is called again."""
     directory, name = open_directory(note, make=True), note.name
-    temporary = f".note-{name}.tmp"  # hidden and not Markdown, so that it is not taken for a note
+    temporary = f".note-{name}.tmp"  # hidden and not Markdown, so that nothing reads it as a note
     try:
         for _ in range(ATTEMPTS):
             before = _read(directory, name)
@@ -166,7 +166,7 @@ def _write_durably(directory: int, name: str, data: bytes, mode: int | None) -> 
 
 
 def _ignore(root: Path, directories: Sequence[str]) -> tuple[str, ...]:
-    """Have git ignore directories without notes, unless `.gitignore` mentions them. Returns the newly ignored ones."""
+    """Have git ignore directories without notes, unless `.gitignore` names them. Returns the newly ignored ones."""
     if not os.path.lexists(root / ".git"):
         return ()
     own = [each for each in directories if not (root / each.rstrip("/")).is_symlink()]

@@ -1,7 +1,7 @@
 """Migrates a 0.2.0 home, which has a records file for each space, to a single database.
 
-The database is built under a temporary name, and renamed at the end: if the process is killed at any moment, the home
-is unchanged, and the next attempt starts over. The old files are only read, and are kept.
+The database is built under a temporary name, and renamed at the end. If the process is killed before that, the home is
+unchanged, and the next attempt starts over. The old files are only read, and are kept.
 """
 
 import os
@@ -29,7 +29,7 @@ _decode_operation: Final = msgspec.msgpack.Decoder(Operation).decode
 
 
 def old_files(paths: RuntimePaths) -> dict[str, Path]:
-    """Return a home's old record files by space name, the user's first."""
+    """Return the old record files of a home by the names of their spaces, the user's first."""
     found = [path for pattern in OLD_FILES for path in sorted(paths.home.glob(pattern))]
     names = [path.parent.name if path.name == "memory.db" else path.stem for path in found]
     there = zip(names, found, strict=True)
@@ -54,7 +54,7 @@ def migrate_old_home(paths: RuntimePaths) -> None:
         delete_database(fresh)  # left by an attempt that was killed
         os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
         with closing(sqlite3.connect(fresh, isolation_level=None)) as connection:
-            connection.execute("PRAGMA journal_mode = MEMORY")  # if the process is killed, this file is not used
+            connection.execute("PRAGMA journal_mode = MEMORY")  # no need to recover this file after a crash
             connection.execute("PRAGMA foreign_keys = ON")
             MEMORY.migrate(connection, None)
             with connection:
@@ -69,7 +69,7 @@ def migrate_old_home(paths: RuntimePaths) -> None:
                         drop_dangling(old)
                         take_in(connection, old, name)
                 _finish(paths, connection)
-        delete_database(copy)  # now, since nothing finds it later if the process is killed
+        delete_database(copy)  # now, since nothing would find it if the process were killed later
         move_into_place(fresh, database)
     except sqlite3.Error as error:
         raise as_error(fresh, error) from error
@@ -83,7 +83,7 @@ def migrate_old_home(paths: RuntimePaths) -> None:
 
 
 def _finish(paths: RuntimePaths, connection: sqlite3.Connection) -> None:
-    """Import the catalogue, and finish moves: a memory is deleted from its old space if the new space has it."""
+    """Import the catalogue, and finish moves: a memory that is in its new space is deleted from the old one."""
     spaces = dict(connection.execute("SELECT name, number FROM spaces").fetchall())
     lanes = former_shares(paths)
     connection.executemany("INSERT INTO shares VALUES (?, ?)", lanes.items())
@@ -104,7 +104,7 @@ def _finish(paths: RuntimePaths, connection: sqlite3.Connection) -> None:
 
 
 def former_shares(paths: RuntimePaths) -> dict[str, str]:
-    """Raises `FileUnusable` if the list is damaged: without it, shared projects would become unshared."""
+    """Raises `FileUnusable` if the list is damaged, since without it, shared projects would become unshared."""
     if not os.path.lexists(paths.shares):
         return {}
     try:

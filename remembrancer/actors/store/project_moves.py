@@ -1,7 +1,7 @@
-"""On request, reunites memories with projects whose directories were moved.
+"""Reunites memories with projects whose directories were moved, on request.
 
-Moving a project renames its space, and merges into it the memories stored at the new path since, in one transaction:
-after a crash, the request can be repeated. Notes are indexed at the new path; code has to be indexed again.
+Moving a project renames its space and merges the memories stored at the new path since then, in one transaction: after
+a crash, the request can be repeated. Notes are indexed at the new path; code must be indexed again.
 """
 
 import asyncio

@@ -65,7 +65,7 @@ from remembrancer.protocol.writes import NearMemory, ProjectRef
 LOAD_BATCH: Final = 32
 
 CANDIDATE_WORDS: Final = 8
-"""The number of words used to distinguish memories with similar ids."""
+"""The number of words shown to distinguish memories with similar ids."""
 
 CANNOT_BE_READ: Final = (RecordsUnusable, FileLocked)
 Found = TypeVar("Found", Recalled, GraphFound)
@@ -119,7 +119,7 @@ class ReadHandlers(Handlers):
         view = await self._view(request.project, scopes, model, notes)
         try:
             answer = await recall(request, view, embed, threads, time.time())
-        except CANNOT_BE_READ as error:  # perhaps only the notes cannot be read
+        except CANNOT_BE_READ as error:  # perhaps only the notes are unreadable
             if notes is None:
                 raise
             view, why_not = await self._view(request.project, scopes, model), [_without_notes(error)]
@@ -162,7 +162,7 @@ class ReadHandlers(Handlers):
         source, _ = await self._notes_or_why_not(request, None)
         if source is None or not isinstance(source.texts, FileMemories):
             return 0
-        with contextlib.suppress(*CANNOT_BE_READ):  # recalls report index errors
+        with contextlib.suppress(*CANNOT_BE_READ):  # a recall reports errors of the index
             return await self._readers.read(source.texts.files)
         return 0
 
@@ -188,7 +188,7 @@ class ReadHandlers(Handlers):
         embedded, error = await self._scheduler.wait_for(records, number, timeout_s)
         near: tuple[NearMemory, ...] = ()
         if embedded:
-            with anyio.CancelScope(deadline=answer_at):  # the search itself continues
+            with anyio.CancelScope(deadline=answer_at):  # the search continues after it
                 comparing = asyncio.ensure_future(self._vectors.check_now(records.name, number, threads))
                 await asyncio.shield(comparing)
             near = await self._readers.read(lambda: self._replaced.take(view.reader, request, most=MAX_REPORTED))
@@ -246,7 +246,7 @@ class ReadHandlers(Handlers):
         model: str | None = None,
         notes: Source | None = None,
     ) -> View:
-        """The spaces for these scopes: the project's, if it exists, and the user's, if the requester may see it."""
+        """The spaces for these scopes: the project's, if it exists, and the user's, if the caller may see it."""
         files = self._files
         await files.wait_for_opening()
         found = list(dict.fromkeys((files.user_file, files.user))) if "user" in scopes and project.sees_user else []
@@ -257,7 +257,7 @@ class ReadHandlers(Handlers):
             found[:0] = [own] if shared is own else [own, shared]
         sources = [Source(records, self._vectors.searchable(records.name, model)) for records in found]
         view = View(sources, notes, files.database)
-        # Includes the project's lane, which is opened with its space.
+        # Includes the notices of the project's lane, which was opened with its space.
         view.notices += (*self._lane_notices(project.id), *of_user)
         return view
 
@@ -277,7 +277,7 @@ def follow_links(request: FollowLinks, view: View) -> Memories[LinkedMemory]:
 
 
 def list_memories(request: ListMemories, view: View) -> Memories[ListedMemory]:
-    """The memories are read page by page; if an answer has no room for more, the list ends early."""
+    """The memories are read page by page. If an answer has no room for more, the list ends early."""
     refs = view.reader.top(request.filters, request.order, request.offset + request.limit)[request.offset :]
     pages = (refs[begin : begin + LOAD_BATCH] for begin in range(0, len(refs), LOAD_BATCH))
     loaded = ((page, view.load(page, request.filters)) for page in pages)

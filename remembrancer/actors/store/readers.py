@@ -1,4 +1,4 @@
-"""The reading threads of a whole home."""
+"""The reading threads of a home."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,14 +6,14 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Final, TypeVar
 
 READ_THREADS: Final = 4
-"""Each thread has its own connection with a page cache, and Python runs only one thread at a time."""
+"""Few threads, since each has its own connection with a page cache, and Python runs only one at a time."""
 
 T = TypeVar("T")
 
 
 class Readers:
-    """Runs reads on threads. Work without a waiting client has its own thread, so that it does not delay recalls.
-    Closing a file waits for running queries; later queries are refused."""
+    """Runs reads on threads. Work for which no client waits has its own thread, so that it does not delay recalls.
+    Closing a file waits for running queries, and refuses later ones."""
 
     def __init__(self) -> None:
         self.threads: Executor = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="reader")

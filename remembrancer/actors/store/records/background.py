@@ -21,11 +21,11 @@ from remembrancer.protocol.runs import LoggedPromotion, Prune
 from remembrancer.protocol.writes import EntityRef, MemoryLink
 
 MAX_EDGES: Final = 20_000
-"""The limit on edges in an answer: a few hundred kilobytes, which is more than community detection needs."""
+"""The maximum number of edges in an answer: a few hundred kilobytes, more than community detection needs."""
 NAMED_TOGETHER: Final = 16
-"""If a memory names more entities than this, the rest are connected only to the first one."""
+"""If a memory names more entities than this, the others are connected only to the first one."""
 _CLOSED: Final = "s.status != 'active' AND coalesce(s.ended_at, s.last_active_at)"
-"""SQL: a session is not active and has ended; to be followed by a comparison with the time of its end."""
+"""SQL: a session is not active, and the time of its end; a comparison with this time must follow."""
 MAX_INCOMING_LINKS: Final = 50
 
 
@@ -52,7 +52,7 @@ class SqliteBackground:
 
     def entity_edges(self) -> tuple[tuple[str, str, int], ...]:
         """Return pairs of entities with the number of memories that name both, best supported first. Session memories
-        and forgotten memories do not count. Names with the same key are one entity, spelled as first found."""
+        and forgotten memories do not count. Names with the same key are one entity, in the spelling found first."""
         rows = self._file.read(
             """WITH named AS MATERIALIZED (
                    SELECT DISTINCT me.memory, e.key, me.ordinal < ? AS early, me.ordinal = 0 AS first
@@ -72,7 +72,7 @@ class SqliteBackground:
         return tuple(rows)
 
     def proposals(self) -> tuple[Proposal, ...]:
-        """Return the proposals to the user that await an answer: preferences first, then the most certain."""
+        """Return the proposals to the user that await an answer: preferences first, then the most certain ones."""
         with self._file.reading() as query:
             return _read_proposals(query)
 
@@ -128,7 +128,7 @@ class SqliteBackground:
         return {number for (number,) in rows}
 
     def edited_among(self, numbers: Sequence[int]) -> dict[int, float]:
-        """Return the time (seconds since the epoch) of the edit that wrote each current text, unless it is original."""
+        """Return the time (seconds since the epoch) of the edit that wrote each current text, if it was edited."""
         rows = self._file.read(
             f"""SELECT m.number, max(h.changed_at) FROM memories AS m
                 JOIN history AS h ON h.space = m.space AND h.memory_id = m.id
@@ -139,7 +139,7 @@ class SqliteBackground:
         return dict(rows)
 
     def surroundings(self, memory_id: str, content: str, session_id: str | None) -> Surroundings:
-        """The session may be None (anybody). For a memory in another space, returns only its copies here."""
+        """A `session_id` of None means anybody. For a memory in another space, returns only its copies here."""
         with self._file.reading() as query:
             incoming = query(
                 f"""SELECT o.id, l.relation, l.strength, l.created_at FROM memory_links AS l
@@ -197,7 +197,7 @@ def _read_proposals(query: Query, memory_id: str | None = None) -> tuple[Proposa
 
 
 KEPT_VERSIONS: Final = 100
-"""The number of a memory's newest versions kept regardless of age, in addition to the first version."""
+"""The number of the newest versions of a memory that are kept regardless of their age, besides the first version."""
 _SESSION_EVENTS: Final = f"""SELECT t.number FROM sessions AS s JOIN TABLE AS t
     ON t.space = @SPACE AND t.session_id = s.session_id WHERE s.space = @SPACE AND {_CLOSED} < ?"""  # noqa: S608 - our names
 _NO_TRACE: Final = "".join(
@@ -234,7 +234,7 @@ _STALE: Final = (
         "sessions",
         "session_id",
         "runs_before",
-        # Includes active sessions: sessions of the user's space and of other machines are closed elsewhere.
+        # Includes active sessions, since those of the user's space and of other machines are closed elsewhere.
         f"""SELECT session_id FROM sessions AS s
             WHERE s.space = @SPACE AND coalesce(s.ended_at, s.last_active_at) < ?{_NO_TRACE}""",  # noqa: S608 - our names
     ),
@@ -302,7 +302,7 @@ def _page_condition(request: ReadMemories) -> tuple[str, list[Any]]:
                WHERE space = @SPACE AND status != 'active' AND coalesce(ended_at, last_active_at) < ?)""",
             request.closed_before,
         ),
-        # Last, so that sessions are only counted for the memories that pass the other conditions.
+        # Last, so that sessions are counted only for memories that pass the other conditions.
         ("(SELECT count(*) FROM memory_sessions WHERE memory = m.number) >= ?", request.min_sessions or None),
     )
 

@@ -53,7 +53,7 @@ Listed = TypeVar("Listed", bound=ListedMemory)
 LAST: Final = 1e12
 LINKS_PER_ENTITY: Final = 2
 MOST_WAITING: Final = 1000
-"""The maximum number of pairs examined, most probable first: further pairs are not shown or marked, even if new."""
+"""The maximum number of pairs examined, most probable first. Further pairs are neither shown nor marked."""
 UNSEEN: Final = f"""SELECT a.number FROM {APART}
    WHERE a.space = @SPACE AND (a.forgotten_at IS NOT NULL OR a.scope = 'session')
     AND (a.forgotten_at IS NOT NULL OR NOT {shown_to("a", "?1")})"""  # noqa: S608 - fixed
@@ -61,8 +61,8 @@ _decode_json: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def _activity(records: Reader, request: ReadActivity) -> ActivityRead:
-    # Only versions for which `is_version_visible` is true. Undoing a change to another memory is listed under that
-    # memory. Within an operation, the change to its own memory comes last: undoing it undoes the others, too.
+    # Only versions for which `is_version_visible` is true. The undo of a change to another memory is listed under that
+    # memory. In an operation, the change to its own memory comes last, because undoing it undoes the others, too.
     spaces, before, limit = records.spaces, LAST if request.before is None else request.before, request.limit
     viewer = request.session_id
     changed = f"""
@@ -126,7 +126,7 @@ def _activity(records: Reader, request: ReadActivity) -> ActivityRead:
 
 
 def _happened(records: Reader, request: ReadActivity, before: float) -> tuple[MemoryChanged, ...]:
-    """The last events of the requested days in order, one more than the limit if there are more."""
+    """The last events of the requested days, in order. If there are more, one more than the limit."""
     of_request = request.session_id, before, request.after, request.limit, request.characters
     rows = request.days and records.spaces.read(
         f"""SELECT m.id, 'happened', m.occurred_at, m.session_id, 0,
@@ -145,15 +145,15 @@ def _happened(records: Reader, request: ReadActivity, before: float) -> tuple[Me
 def _with_undo(
     connection: sqlite3.Connection, changes: Sequence[tuple[int, MemoryChanged]]
 ) -> tuple[MemoryChanged, ...]:
-    """Mark the changes (each paired with its memory's space) that have been undone, and add the memory's current
-    version to the change that undoing the memory would revert, unless the undo would be refused."""
+    """Mark changes that have been undone (each change comes with its memory's space). Give the change that an undo
+    would revert its memory's current version, unless the undo would be refused."""
     undone = dict[tuple[int, str], set[int]]()
     undo = dict[tuple[int, str, int], int]()
     for space, memory_id in dict.fromkeys((space, each.memory_id) for space, each in changes):
         history = SqliteEdits(connection, space, 0.0).history(memory_id)
         standing, undone[space, memory_id] = undoing(history)
         imported = max((each.version for each in history if "imported" in each.details), default=0)
-        for last in standing[-1:]:  # an import is undone as a whole, and memories never return to their session
+        for last in standing[-1:]:  # an import is only undone as a whole, and memories never return to their session
             if last.version > imported and last.details.get("previous_scope") != "session":
                 undo[space, memory_id, last.version] = history[-1].version
     return tuple(
@@ -168,7 +168,7 @@ def _with_undo(
 
 def undo_forgets(space: SqliteEdits, memory_id: str, session_id: str) -> bool:
     memory = space.memory(memory_id)
-    with suppress(InvalidInput):  # it would be refused
+    with suppress(InvalidInput):  # raised if the undo would be refused
         if memory is not None and not memory.now.forgotten:
             first, *_ = next_undos(space, memory, space.history(memory_id), session_id)
             return first.after.forgotten and "previous_scope" not in first.changes[-1].details
@@ -191,14 +191,14 @@ def _sessions(records: Reader, request: ListSessions) -> tuple[ListedSession, ..
     stored = Counter[str]()
     for _, memories, session_id, *_ in rows:
         stored[session_id] += memories
-    # The user's space also has sessions of other projects that stored the user's memories.
+    # The user's space also contains sessions of other projects that stored memories of the user.
     sessions = {row[0]: ListedSession(*row) for space, _, *row in reversed(rows) if space not in records.users}
     latest = sorted(sessions.values(), key=lambda each: -each.last_active_at)[: request.limit]
     return tuple(msgspec.structs.replace(each, memories=stored[each.session_id]) for each in latest)
 
 
 def _turns(records: Reader, request: ReadTurns) -> TurnsRead:
-    rows = records.spaces.read(  # each with the number of its row in its table
+    rows = records.spaces.read(  # with the row's number in its table
         """SELECT 'turn', created_at, turn_number, role, content, token_count, metadata, NULL FROM turns
            WHERE space = @SPACE AND session_id = ?1
            UNION ALL SELECT 'call', created_at, number, tool_name, arguments, result_summary, success, duration_ms
@@ -248,7 +248,7 @@ def pairs_in_review(
 def _pairs_at(
     file: SqliteFile, numbers: Sequence[int], session_id: str, alike: bool, with_hidden: bool, _writes: int
 ) -> Sequence[Pair]:
-    """Cached until the next write, since every recall needs the pairs: until then, expired memories stay."""
+    """Cached until the next write, since every recall needs the pairs; until then, expired memories remain."""
     waiting = _waiting(Reader(Spaces(file, numbers), frozenset()), session_id, alike=alike)
     return waiting if with_hidden else _without_rivals(_without_series(waiting))
 
@@ -287,9 +287,9 @@ def _waiting(records: Reader, session_id: str, *, alike: bool) -> list[Pair]:
 
 
 def _without_series(waiting: Sequence[Pair]) -> list[Pair]:
-    """The pairs that do not belong to a series. If there are many texts like "sample 1 was dry" and "sample 2 was dry",
-    they do not replace each other, since texts with different numbers or names are about different things. A single
-    pair may be a change, and so may a chain of three, unless the texts are certainly about different things."""
+    """The pairs that do not belong to a series. Many texts like "sample 1 was dry" and "sample 2 was dry" do not
+    replace each other, since texts with different numbers or names are about different things. A single pair may be a
+    change, and so may a chain of three, unless the texts are certainly about different things."""
     likeliest = {each.newer.id: each.older.id for each in reversed(waiting) if each.relation == "contradicts"}
     numbered = [
         ((pair.older.id, pair.newer.id, frame_of(pair.older.content)), things, pair.relation == "contradicts")
@@ -319,8 +319,8 @@ def _without_series(waiting: Sequence[Pair]) -> list[Pair]:
 
 
 def _without_rivals(waiting: Sequence[Pair]) -> list[Pair]:
-    """The pairs that can be decided now. If a memory may replace several, Review first asks about the most probable
-    pair; if values follow one another, it asks about the first and the third after the steps between them."""
+    """The pairs that can be decided now. If a memory may replace several others, Review asks about the most probable
+    pair first. In a chain of values, it asks about the steps before it asks about the first and the last."""
     strongest: dict[tuple[str, str], float] = {}
     doubts = defaultdict[str, dict[str, float]](dict)
     for each in waiting:
@@ -337,13 +337,13 @@ def _without_rivals(waiting: Sequence[Pair]) -> list[Pair]:
         is_next = pair.relation == "contradicts" and pair.strength < min(newer, PROBABLE)
         if not (has_steps or is_next or pair.strength < RIVAL * max(older, newer)):
             pairs.append(pair)
-            for place in places:  # only a pair that is shown hides others
+            for place in places:  # a pair hides others only if it is shown
                 strongest.setdefault(place, pair.strength)
     return pairs
 
 
 def doubted_in_review(records: Reader, session_id: str, memories: Sequence[Listed]) -> tuple[Listed, ...]:
-    """The memories; only those that Review lists as doubtful keep the mark."""
+    """Remove the mark of doubt from memories that Review does not list as doubtful."""
     if not any(each.possibly_superseded_by for each in memories):
         return tuple(memories)
     pairs = {(pair.older.id, pair.newer.id) for pair in pairs_in_review(records, session_id)}
@@ -356,7 +356,7 @@ def doubted_in_review(records: Reader, session_id: str, memories: Sequence[Liste
 
 
 def _graph(records: Reader, request: ReadGraph) -> GraphFound:
-    # Hidden memories are looked up once, not for each row of a full index scan.
+    # Hidden memories are looked up once, instead of once for each row of a full index scan.
     nodes = records.spaces.read(
         f"""SELECT o.key, o.name, o.type, count(*) AS memories, min(o.number) FROM entities AS o
             CROSS JOIN memory_entities AS s ON s.entity = o.number

@@ -1,4 +1,4 @@
-"""The catalogue of a home, in its database: its projects, their shared lanes, and the decisions about models."""
+"""The catalogue of a home, in its database: the projects, their shared lanes, and the decisions about models."""
 
 import math
 import os
@@ -15,7 +15,7 @@ from remembrancer.protocol.problems import OPENING
 from remembrancer.protocol.writes import ProjectRef
 
 NEW_S: Final = 7 * 86400.0
-"""Up to this age, a project with memories may be another project that was moved."""
+"""Up to this age, a project with memories may be an older project that was moved."""
 REMEMBERED: Final = """
     SELECT id, path, projects.created_at, last_used_at, CAST(total(count) AS INTEGER),
         (SELECT created_at FROM memories WHERE number = max(
@@ -43,7 +43,7 @@ class RememberedProject(NamedTuple):
 
 
 def may_be_moved(former: RememberedProject, new: Path, created_at: float | None, oldest: float, now: float) -> bool:
-    """True if the project at `new` may be `former`, which is gone, after a move: `new` is the same directory after `git
+    """True if `former`, whose directory is gone, may have been moved to `new`: `new` is the same directory after `git
     init`, has the same name, or is next to it and contains something (`oldest`, a time) older than the newest memory.
     If `new` has memories (`created_at` is not None), it must be recent and have the same name, and `former` must not
     have been used since."""
@@ -64,7 +64,7 @@ def former_project(
     def is_missing(former: RememberedProject) -> bool:
         return is_gone(ProjectRef(former.id, former.path))
 
-    # The disk is read as little as possible, since every request for context comes through here.
+    # Reads the disk as little as possible, since every request for context does this.
     if created_at is None and any(each.directory.parent == here.parent and is_missing(each) for each in known):
         with suppress(OSError), os.scandir(here) as entries:
             oldest = min((entry.stat(follow_symlinks=False).st_mtime for entry in entries), default=math.inf)
@@ -82,9 +82,9 @@ def former_project(
 
 
 class Catalog:
-    """The projects of a home. Empty until there is a database. `directory` is the root of the working tree last used by
-    a session; several worktrees share one project. `last_used_at` (seconds since the epoch) is the start of its latest
-    session.
+    """The projects of a home. Empty until there is a database. `directory` is the root of the working tree in which a
+    session last ran; several worktrees share one project. `last_used_at` (seconds since the epoch) is the start of the
+    latest session.
 
     Methods that write run on the records' thread, and raise the same errors as a database transaction.
     """
@@ -108,7 +108,7 @@ class Catalog:
         return str(rows[0][0]) if rows else ""
 
     def move(self, connection: sqlite3.Connection, old: str, new: ProjectRef, directory: str) -> None:
-        """Move a project's entry to a new path, merging it with any entry there. Must run inside a transaction."""
+        """Move a project's entry to a new path, and merge it with an entry there. Must run inside a transaction."""
         connection.execute(
             """INSERT OR REPLACE INTO projects (id, path, created_at, last_used_at, directory)
                SELECT ?1, ?2, coalesce(min(created_at), ?3), coalesce(max(last_used_at), ?3), ?4
@@ -118,11 +118,11 @@ class Catalog:
         connection.execute("DELETE FROM projects WHERE id = ?", (old,))
 
     def projects(self) -> list[ProjectRef]:
-        """Return all projects, most recently used first."""
+        """Return all projects, the most recently used first."""
         return [ProjectRef(*row) for row in self._read("SELECT id, path FROM projects ORDER BY last_used_at DESC")]
 
     def former_place(self, project: ProjectRef, directory: str) -> str:
-        """Return the probable previous directory of a project (see `former_project`); empty if none is found."""
+        """Return the probable former directory of a project (see `former_project`); empty if there is none."""
         former = former_project(self._read(REMEMBERED), project, Path(directory), self._clock())
         return str(former.directory) if former else ""
 
@@ -137,7 +137,7 @@ class Catalog:
         self._write("INSERT OR REPLACE INTO models VALUES (1, ?)", (state,))
 
     def models(self) -> bytes | None:
-        """Return the decisions about the models; None if no decisions exist or they cannot be read."""
+        """Return the decisions about the models; None if there are none, or they cannot be read."""
         rows = self._read("SELECT state FROM models")
         return bytes(rows[0][0]) if rows else None
 

@@ -1,8 +1,8 @@
-"""Finds names in memories and makes them entities. This runs while no client is waiting, not during writes.
+"""Finds names in memories and makes them entities. This happens while no client is waiting, not during writes.
 
 A trigger queues each memory that is new or has changed. Names are stored in `found_names`. A name becomes an entity,
-with edges marked as found, if it is certain or occurs in enough memories, and stays an entity while any memory contains
-it, unless it occurs in too many to distinguish them.
+with edges marked as found, if it is certain or occurs in enough memories. It stays an entity while any memory contains
+it, unless it occurs in too many memories to distinguish them.
 """
 
 from typing import Final
@@ -17,20 +17,20 @@ from remembrancer.protocol.writes import MENTIONED_WITH, EntityRef
 BATCH: Final = 20
 """The number of memories in one transaction, which takes a few milliseconds."""
 ENOUGH: Final = 3
-"""The number of memories needed to make a capitalised word a name, in a space with at least twice `SMALL` memories."""
+"""The number of memories that make a capitalised word a name, in a space with at least twice `SMALL` memories."""
 SMALL: Final = 50
-"""In a space with fewer memories than this, one memory is enough; with up to twice as many, two are."""
+"""In a space with fewer memories than this, one memory is enough; in one with up to twice as many, two are."""
 FEW: Final = 10
 COMMON: Final = 1 / 3
-"""A name in more than this fraction of all memories, and in more than `FEW` memories, is not an entity."""
+"""A name that more than this fraction of all memories contain, and more than `FEW`, is not an entity."""
 MENTIONS: Final = "mentions"
-"""The relation of a memory to an entity that was found in it."""
+"""The relation between a memory and an entity that was found in it."""
 FOUND_ORDINAL: Final = -1
-"""The ordinal of an edge that was found. Edges given by clients never have this ordinal."""
+"""The ordinal of an edge that was found. Edges given by clients have other ordinals."""
 
 
 def find_names(database: SqliteFile, now: float) -> bool:
-    """Find names in some new or changed memories of any space. Returns whether more may be left."""
+    """Find names in some new or changed memories of any space. Returns True if there may be more."""
     if not database.read("SELECT 1 FROM names_to_find LIMIT 1"):
         return False
     with database.transaction(durable=False) as connection:  # derived, so clients do not wait for its commit
@@ -56,7 +56,7 @@ def find_names(database: SqliteFile, now: float) -> bool:
 
 
 def _link(edits: SqliteEdits, key: str) -> None:
-    """Link all memories containing a name, and no others, to its entity, if the name is an entity."""
+    """If a name is an entity, link all memories that contain the name to it, and no others."""
     is_entity = _is_entity(edits, key)
     former = edits.execute(
         """DELETE FROM memory_entities WHERE found AND entity IN (SELECT number FROM entities
@@ -76,7 +76,7 @@ def _link(edits: SqliteEdits, key: str) -> None:
     ).fetchall()
     known = "SELECT number FROM entities WHERE space = @SPACE AND key = ? ORDER BY number LIMIT 1"
     for memory, name, kind in unlinked:
-        entities = edits.query(known, (key,))  # from any source
+        entities = edits.query(known, (key,))  # wherever they come from
         number = entities[0][0] if entities else edits.number_of_entity(EntityRef(name, kind, MENTIONS), edits.now)
         edits.execute(
             """INSERT INTO memory_entities (memory, entity, relationship, created_at, ordinal, subject, edge, found)
@@ -88,8 +88,8 @@ def _link(edits: SqliteEdits, key: str) -> None:
 
 
 def _is_entity(edits: SqliteEdits, key: str) -> bool:
-    """True if a name is not in too many memories, and is certain, already an entity, or in enough memories other than
-    session memories and those in which it only begins a sentence."""
+    """True if a name does not occur in too many memories, and is certain, already an entity, or in enough memories, not
+    counting session memories and those in which it only begins a sentence."""
     (having, is_certain, known) = edits.execute(
         """SELECT count(*), max(f.is_certain) = ?2 OR EXISTS (
                SELECT 1 FROM entities AS e JOIN memory_entities AS s ON s.entity = e.number

@@ -1,4 +1,4 @@
-"""Memories as rows, with their history and entities: how to read them, and the columns of their fields."""
+"""Memories as rows, with their history and entities: how to read them, and which columns hold their fields."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -30,9 +30,9 @@ from remembrancer.protocol.writes import (
 )
 
 RELATED: Final = "related_to"
-"""The undirected relation: a link from either memory counts for both."""
+"""The undirected relation: a link from one memory also counts for the other."""
 FULL_TEXT: Final = ("content", "tags", "summary")
-"""The fields with a full-text column of their own. The words of other searchable fields are in the column `parts`."""
+"""The fields that have their own full-text column. The words of other searchable fields are in the column `parts`."""
 LANGUAGE_SAMPLE_CHARACTERS: Final = 300
 STORED_FIELDS: Final = tuple(name for name in RecordedFields.__struct_fields__ if name != "related_entities")
 
@@ -59,7 +59,7 @@ def digest_of(content: str) -> bytes:
 
 
 def read_memory(query: Query, memory_id: str) -> Memory | None:
-    """Return a memory by its id or an alias. Raises `ValueError` if it cannot be decoded."""
+    """Return the memory with this id or alias. Raises `ValueError` if it cannot be decoded."""
     rows = query(f"SELECT {', '.join(_COLUMNS)} FROM memories WHERE space = @SPACE AND id = ?", (memory_id,))  # noqa: S608 - our names
     if not rows:
         known = query(
@@ -82,7 +82,7 @@ def decode_columns(columns: dict[str, Any]) -> dict[str, Any]:
 
 
 def columns_of(memory: RecordedFields, fields: tuple[str, ...]) -> dict[str, object]:
-    """`related_entities` and the forgotten state have no columns."""
+    """Has no columns for `related_entities` and for the forgotten state."""
     columns: dict[str, object] = {}
     for field in fields:
         if field in STORED_FIELDS:
@@ -122,7 +122,7 @@ _HISTORY: Final = "version, change, changed_at, session_id, operation_id, record
 
 _RUN: Final = "CASE WHEN json_valid(details) THEN json_extract(details, '$.run') END"
 OF_RUN: Final = f"FROM history INDEXED BY history_by_run WHERE space = @SPACE AND {_RUN} IS NOT NULL AND {_RUN} ="
-"""Selects the versions made by a run; the run's id must follow."""
+"""Selects the versions made by a run. The run's id must follow."""
 
 
 def of_import(run_id: str) -> str:
@@ -152,13 +152,13 @@ def read_copies(
     query: Query, memory_id: str, content: str, session_id: str | None, limit: int = -1
 ) -> dict[str, Scope]:
     """Return up to `limit` other unforgotten memories with the same text (see `spellings`) that the session may see
-    (None: any), each with its scope; exact copies come first, then the oldest."""
+    (None: any memories), each with its scope; exact copies come first, then the oldest."""
     digests = map(digest_of, spellings(content))
     return dict(query(_COPIES, (*digests, memory_id, session_id, content, limit)))
 
 
 def read_related(query: Query, numbers: Sequence[int], session_id: str) -> list[tuple[float, int, int, str]]:
-    """Return the time, the other memory, this memory and the other's id for each relation, oldest first."""
+    """Return for each relation the time, the other memory, this memory and the other's id, oldest first."""
     rows = query(
         f"""SELECT l.created_at, l.other, l.memory, o.id FROM (
                SELECT source AS memory, target AS other, created_at FROM memory_links
@@ -169,13 +169,13 @@ def read_related(query: Query, numbers: Sequence[int], session_id: str) -> list[
            WHERE o.forgotten_at IS NULL AND {shown_to("o", "?3")}""",  # noqa: S608 - fixed
         (json_list(numbers), RELATED, session_id),
     )
-    return sorted(rows)  # takes a fifth of the time of SQLite's sort
+    return sorted(rows)  # SQLite's sort takes five times as long
 
 
 def read_portable(
     query: Query, memory_id: str, session_id: str | None, project_id: str | None = None
 ) -> PortableMemory | None:
-    """None if the session may not see the memory. Without a session, returns even links that are still awaited."""
+    """None if the session may not see the memory. Without a session, also returns links that are still awaited."""
     found = read_memory(query, memory_id)
     if found is None or not is_visible(found.now, session_id):
         return None

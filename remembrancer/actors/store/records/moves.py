@@ -72,7 +72,7 @@ def join_promoted(
 
 
 def propose(writer: Writer, edit: ProposeMemory) -> bool:
-    """Propose a memory for promotion to the user. False if it was proposed before, or is not the project's."""
+    """Propose a memory for promotion to the user. False if it was proposed before, or is not in the project's scope."""
     memory = writer.space.memory(edit.memory_id)
     if memory is None or memory.id != edit.memory_id or memory.now.scope != "project" or memory.now.forgotten:
         return False
@@ -81,14 +81,14 @@ def propose(writer: Writer, edit: ProposeMemory) -> bool:
 
 
 def refuse_proposal(writer: Writer, memory_id: str, reason: str | None) -> bool:
-    """Record that a memory must not be promoted to the user, until this is revoked. False if it was not proposed."""
+    """Record that a memory must not be promoted to the user until this is revoked. False if it was not proposed."""
     refuse = """UPDATE proposals SET refused_at = coalesce(refused_at, ?), reason = coalesce(?, reason)
                 WHERE space = @SPACE AND memory_id = ?"""
     return writer.space.execute(refuse, (writer.at, reason or None, memory_id)).rowcount > 0
 
 
 def propose_again(writer: Writer, memory_id: str) -> bool:
-    """Revoke the refusal of a memory's promotion to the user. False if there was no refusal."""
+    """Revoke the refusal to promote a memory to the user. False if there was no refusal."""
     revoke = """UPDATE proposals SET refused_at = NULL
                 WHERE space = @SPACE AND memory_id = ? AND refused_at IS NOT NULL"""
     return writer.space.execute(revoke, (memory_id,)).rowcount > 0
@@ -106,7 +106,7 @@ def note_pattern(writer: Writer, edit: NotePattern) -> None:
 
 
 def proposal_of(space: SqliteEdits, memory_id: str) -> tuple[object, ...] | None:
-    """The reason, score and times of a memory's proposal."""
+    """The reason, score and times of the proposal of a memory."""
     rows = space.query(
         "SELECT reason, score, proposed_at, refused_at FROM proposals WHERE space = @SPACE AND memory_id = ?",
         (memory_id,),
@@ -115,7 +115,7 @@ def proposal_of(space: SqliteEdits, memory_id: str) -> tuple[object, ...] | None
 
 
 def _propose_as_before(writer: Writer, memory: PortableMemory, change: PromoteMemory) -> None:
-    """Renew the proposal of a memory that returns from the user; refuse it, unless a session's move is undone."""
+    """Renew the proposal of a memory that returns from the user, but refuse it unless a session undoes its own move."""
     moves = [each for each in standing(memory.history) if each.change == "promoted" and each.record.scope == "user"]
     proposal = moves[-1].details.get("proposal") if moves else None
     is_refused = change.reason != MOVE_UNDONE or not (moves and moves[-1].session_id)
@@ -155,7 +155,7 @@ def memory_to_move(writer: Writer) -> PortableMemory:
 
 
 def return_move(writer: Writer) -> PromotedResult:
-    """In the user's lane: delete a memory that its project has taken back. Raises `NotFound` if it is gone."""
+    """In the user's lane: delete a memory that its project has taken back. Raises `NotFound` if the memory is gone."""
     change = _promotion(writer)
     memory = writer.memory(change.memory_id)
     writer.space.delete(memory.id)
@@ -164,9 +164,8 @@ def return_move(writer: Writer) -> PromotedResult:
 
 
 def receive_move(writer: Writer, memory: PortableMemory, proposal: Sequence[object] | None = None) -> PromotedResult:
-    """In the target lane: store the memory as a new version, which keeps its `proposal`. A memory taken back from the
-    user is not to be promoted again, unless this undoes the session's own move. Raises `InvalidInput` if its id exists.
-    """
+    """In the target lane: store the memory as a new version, and keep its `proposal`. A memory taken back from the user
+    must not be promoted again, unless this undoes the session's own move. Raises `InvalidInput` if its id exists."""
     change, present = _promotion(writer), writer.space.memory(memory.id)
     if present is not None and present.id == memory.id:
         raise InvalidInput(f"a memory with the id {memory.id} already exists", field="memory_id")
@@ -215,7 +214,7 @@ def receive_move(writer: Writer, memory: PortableMemory, proposal: Sequence[obje
 
 
 def end_move(writer: Writer, result: PromotedResult) -> PromotedResult:
-    """In the source lane: delete the memory, but keep its history. A memory taken back leaves no promotion behind."""
+    """In the source lane: delete the memory, but keep its history. No promotion is kept for a memory taken back."""
     writer.space.delete(result.memory_id)
     if result.previous_scope == "user":
         writer.space.forget_promotion(result.memory_id)
@@ -223,7 +222,7 @@ def end_move(writer: Writer, result: PromotedResult) -> PromotedResult:
 
 
 def delete_handed_over(writer: Writer, memory: PortableMemory) -> ImportedResult:
-    """In the source lane: delete a memory that another lane has stored, and the history that has moved with it."""
+    """In the source lane: delete a memory that another lane has stored, and the history that was moved with it."""
     if is_unchanged(writer, memory):
         writer.space.delete(memory.id)
         writer.space.drop_history(memory.id)

@@ -29,7 +29,7 @@ class EmbeddedTexts:
     _table = "memories"
     _own = "space = @SPACE"
     _count = "SELECT coalesce(sum(count), 0) FROM tallies WHERE space = @SPACE"
-    """Counts all rows without a scan."""
+    """Counts all rows without scanning them."""
     _file: Any
     """The space, or the index of notes, that contains the table."""
     _clock: Callable[[], float]
@@ -51,8 +51,8 @@ class EmbeddedTexts:
 
     def next_texts(self, model: str, limit: int, hand_bytes: int, without: Sequence[int] = ()) -> list[TextToEmbed]:
         """Return the newest texts that have no vectors of `model`, except dead letters and texts in `without`: at most
-        `limit`, stopping once their total size exceeds `hand_bytes`."""
-        limit = min(limit, self.missing(model) - len(without))  # otherwise all texts might be read
+        `limit`, and none after their total size exceeds `hand_bytes`."""
+        limit = min(limit, self.missing(model) - len(without))  # without this limit, all texts might be read
         if limit <= 0:
             return []
         rows = self._file.read(
@@ -88,7 +88,7 @@ class EmbeddedTexts:
         return [text for text in failed if text.number in dead]
 
     def try_again(self, model: str, now: float) -> None:
-        """Give dead letters another chance; texts that killed workers get one attempt."""
+        """Give dead letters another chance. Texts that killed workers get one attempt."""
         if not self.dead_letters(model):
             return
         with self._file.transaction(durable=False) as connection:
@@ -146,7 +146,7 @@ class EmbeddedTexts:
 
     def link_similar(self, links: Sequence[NearDuplicate]) -> None:
         """Store near-duplicates and contradictions. Skips pairs with a missing memory or passage, and contradictions
-        that another link has already decided, or by a derived memory, which repeats older memories."""
+        that another link has decided or that come from a derived memory, which repeats older memories."""
         with self._file.transaction(durable=False) as connection:
             for link in links:
                 known = [connection.execute("SELECT 1 FROM passages WHERE number = ?", (each,)) for each in link.seen]
@@ -164,7 +164,7 @@ class EmbeddedTexts:
                     )
 
     def compared(self, model: str) -> int:
-        """Return the number of the passage up to which near-duplicates have been looked for and linked."""
+        """Return the number of the last passage for which near-duplicates have been found and linked."""
         rows = self._file.read(f"SELECT compared FROM embedded WHERE {self._own} AND model = ?", (model,))  # noqa: S608
         return rows[0][0] if rows else 0
 
@@ -175,12 +175,12 @@ class EmbeddedTexts:
 
     @property
     def commits(self) -> int:
-        """The number of writes since the file was opened. Vectors are stored for all spaces together."""
+        """The number of writes since the file was opened. Vectors of all spaces are stored together."""
         return int(self._file.file.commits)
 
     def extent(self, model: str) -> tuple[int, int]:
-        """Return the number of memories with vectors of a model, and of the model's last passage (0: none). Both change
-        if passages are added or deleted: every memory has a first passage, and numbers are never reused."""
+        """Return the number of memories with vectors of a model, and the number of its last passage (0: none). Adding
+        or deleting passages changes one of them: every memory has a first passage, and numbers are never reused."""
         ((memories, last),) = self._file.read(
             f"""SELECT (SELECT memories FROM embedded WHERE {self._own} AND model = ?1),
                        (SELECT max(number) FROM passages WHERE {self._own} AND model = ?1)""",  # noqa: S608 - our clause
@@ -207,8 +207,8 @@ class EmbeddedTexts:
         after: int | None = None,
         limit: int = -1,
     ) -> PassageVectors:
-        """Return the passages with these `numbers`, or those of a `model` (limited to these `memories`, or to numbers
-        above `after`), oldest first unless memories are given; missing passages are omitted."""
+        """Return the passages with these `numbers`, or those of a `model` (of these `memories`, or with numbers above
+        `after`), oldest first unless memories are given. Missing passages are omitted."""
         among, arguments = where(
             (f"number IN {AMONG}", None if numbers is None else json_list(numbers)),
             (f"memory IN {AMONG}", None if memories is None else json_list(memories)),
@@ -240,7 +240,7 @@ class HomeTexts(EmbeddedTexts):
 
 
 def mean_vectors(passages: PassageVectors) -> tuple[list[int], Vectors]:
-    """Return the memories of the passages, ascending, and the normalised means of their vectors, (memories,
+    """Return the memories of the passages in ascending order, and the normalised means of their vectors, (memories,
     dimensions)."""
     if not passages.numbers:
         return [], np.zeros((0, 0), dtype=np.float32)

@@ -1,7 +1,7 @@
 """The rules of operations: the changes that each operation makes in one space, and its result.
 
-These depend only on the space and the operation, not on clocks or settings, so the same operations produce the same
-space on every host of a shared lane. An operation is refused before it writes anything.
+They depend only on the space and the operation, not on clocks or settings, so the same operations produce the same
+space on every host of a shared lane. An operation that is refused writes nothing.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -84,18 +84,18 @@ SUPERSEDED: Final = "superseded"
 INVALIDATED: Final = "invalidated"
 """`SUPERSEDED` and `INVALIDATED` are the changes that end a memory's validity."""
 SUPERSEDING: Final = "superseding"
-"""The name of an undone change: the memory had replaced another one."""
+"""The name of an undone change by which the memory had replaced another."""
 SUPERSEDING_UNDONE: Final = "superseding_undone"
 BOTH_HOLD: Final = "both hold"
 LINKED: Final = "linked"
 FORMER_WORDS: Final = 8
-"""The number of words quoted in an answer from a text that was replaced as a whole."""
+"""The number of words that an answer quotes from a text that was replaced completely."""
 
 Targets = list[tuple[LinkRef, Memory]]
 
 
 def apply_rule(writer: Writer) -> Result:
-    """Apply an operation. Raises `InvalidInput` or `NotFound`, before anything is written, if it is refused."""
+    """Apply an operation. If it is refused, raises `InvalidInput` or `NotFound` before anything is written."""
     change = writer.operation.change
     if type(change) not in RULES:
         raise InvalidInput(f"a {type(change).__name__} does not change records")
@@ -108,7 +108,7 @@ def apply_rule(writer: Writer) -> Result:
 
 
 def _used_by(change: Change) -> tuple[str, ...] | None:
-    """The memories that a session uses through a change: the changed memory, and those that the change links. Hiding
+    """The memories that a session uses through a change: the changed memory, and those linked by the change. Hiding
     does not count. None if the change does not make the operation's session (perhaps not the memory's own) active."""
     match change:
         case StoreMemory():
@@ -129,8 +129,8 @@ def _used_by(change: Change) -> tuple[str, ...] | None:
 
 
 def _store(writer: Writer, change: StoreMemory) -> Result:
-    """Store a memory, which may supersede another. If a memory already has its text, the new fields are merged into
-    that memory, unless a later memory may have replaced it: then the new memory supersedes it."""
+    """Store a memory, which may supersede another. If an old memory has the same text, the new fields are merged into
+    it, unless a later memory may have replaced it: in that case, the new memory supersedes the old one."""
     if writer.space.erased_at(change.memory_id) is not None:
         raise InvalidInput(f"{change.memory_id} was erased for good and cannot be stored again", field="memory_id")
     replaced = (change.supersedes,) if isinstance(change.supersedes, str) else change.supersedes or ()
@@ -155,7 +155,7 @@ def _store(writer: Writer, change: StoreMemory) -> Result:
         for _, target in links:
             first = continuing(first, writer.at, target.now)
         writer.insert(change.memory_id, first)
-        for strength, other in doubts:  # the restated text is now the newer of the pair
+        for strength, other in doubts:  # the repeated text is now the newer of the pair
             writer.space.put_link(change.memory_id, other.id, CONTRADICTS, strength, writer.at)
         moved_to = first.due if first.due != change.due else None
         result = StoredResult(change.memory_id, change.scope, len(first.related_entities), moved_to=moved_to)
@@ -168,7 +168,7 @@ def _store(writer: Writer, change: StoreMemory) -> Result:
 
 
 def check_session_limit(writer: Writer, change: StoreMemory, limit: int) -> None:
-    """Raises `InvalidInput` if a session has already stored `limit` memories, not counting derived memories."""
+    """Raises `InvalidInput` if a session has already stored `limit` memories, not counting derived ones."""
     ((stored,),) = writer.space.query(
         """SELECT count(*) FROM memories
            WHERE space = @SPACE AND session_id = ? AND forgotten_at IS NULL AND NOT EXISTS (
@@ -193,7 +193,7 @@ def _store_again(writer: Writer, change: StoreMemory, known: Memory) -> StoredRe
 
 
 def _import(writer: Writer, change: ImportMemory) -> Result:
-    """Import a memory unchanged. An existing memory only changes if it was forgotten by undoing an import."""
+    """Import a memory unchanged. An existing memory changes only if undoing an import had forgotten it."""
     memory = change.memory
     if writer.space.erased_at(memory.id) is not None:
         raise InvalidInput(f"{memory.id} was erased for good and cannot be imported again", field="id")
@@ -227,7 +227,7 @@ def _import(writer: Writer, change: ImportMemory) -> Result:
 
 
 def _update(writer: Writer, change: UpdateMemory) -> UpdatedResult:
-    """Changed links make a separate version; in a shared lane, links that each host makes for itself do not."""
+    """A change of links makes a version of its own; in a shared lane, links that each host makes for itself do not."""
     memory = writer.memory(change.memory_id)
     check_remembered(memory.id, memory.now)
     after = updated(memory.now, change, writer.at)
@@ -299,12 +299,12 @@ def _restore(writer: Writer, change: RestoreMemory) -> RestoredResult:
 
 
 def _hold_again(writer: Writer, memory: Memory) -> RestoredResult | None:
-    """Undo the replacement of a memory, and renew its refused proposal. None if it has neither."""
+    """Undo the replacement of a memory, and renew its refused proposal. None if there is neither."""
     replacing = _replacing(writer, memory)
     is_replaced = any(link.relation == SUPERSEDES for link, _ in replacing)
     for _, newer in replacing:
         _remove_link(writer, newer.id, memory.id, SUPERSEDES)
-        if not is_replaced:  # otherwise nobody has decided about a doubtful pair
+        if not is_replaced:  # if it is, nobody has decided about the doubtful pair
             _add_links(writer, newer, [(LinkRef(RELATED, memory.id), memory)])
     proposed_again = propose_again(writer, memory.id)
     if not (replacing or proposed_again):
@@ -315,7 +315,7 @@ def _hold_again(writer: Writer, memory: Memory) -> RestoredResult | None:
 
 
 def _replacing(writer: Writer, memory: Memory) -> list[tuple[Link, Memory]]:
-    """The memories that the session may see and that replace this one (`supersedes`) or probably do (`contradicts`)."""
+    """The memories visible to the session that replace this one (`supersedes`) or probably do (`contradicts`)."""
     return [
         (link, other)
         for link in writer.space.links(memory.id)
@@ -346,9 +346,9 @@ class Undo(NamedTuple):
 def next_undos(
     space: SqliteEdits, memory: Memory, history: Sequence[HistoryEntry], session_id: str | None
 ) -> list[Undo]:
-    """The changes that an undo would revert for a memory: those of the last operation in which it changed, replaced
-    another memory, was kept beside another, or stopped replacing another. Memories that the session cannot see are left
-    alone.
+    """The changes to a memory that an undo would revert: those of the last operation in which it changed, replaced
+    another memory, was kept beside another, or stopped replacing another. Memories that the session cannot see are not
+    changed.
 
     Raises `InvalidInput` if there is no change, or it can no longer be undone.
     """
@@ -378,7 +378,7 @@ def next_undos(
 
 
 def _named_in(entry: HistoryEntry) -> tuple[str, ...]:
-    """The memories that replace the changed memory, replaced it before, are kept beside it, or were linked with it."""
+    """The memories that replace the changed memory, were replaced by it, are kept beside it, or were linked with it."""
     details = entry.details
     linked = (end for link in details.get("links", ()) for end in link[:2])
     return (details.get("by"), details.get("other"), *linked)
@@ -397,7 +397,8 @@ def _undo_of(memory: Memory, history: Sequence[HistoryEntry]) -> Undo:
 
 
 def _undo_change(writer: Writer, change: UndoChange) -> RestoredResult:
-    """Undo the last change that affects a memory, even another's (see `next_undos`). Always makes a new version."""
+    """Undo the last change that affects a memory, even a change to another (see `next_undos`). Always makes a
+    version."""
     asked = writer.memory(change.memory_id)
     if change.version not in (None, asked.version):
         raise InvalidInput(f"{asked.id} {CHANGED_SINCE}", field="version")
@@ -451,7 +452,7 @@ def _valid_until_before(writer: Writer, memory_id: str) -> float | None:
 
 
 def _earlier(writer: Writer, memory: Memory, version: int | None) -> MemoryVersion:
-    """An earlier version of a memory. Raises `InvalidInput` if no version was given, or the session may not see it."""
+    """An earlier version of a memory. Raises `InvalidInput` if `version` is None, or the session may not see it."""
     operation, scope, source = writer.operation, memory.now.scope, memory.source_project
     known = {
         entry.version: entry.record
@@ -530,7 +531,7 @@ def _targets(
     writer: Writer, source_id: str, links: Iterable[LinkRef], field: str, scope: Scope | None = None
 ) -> Targets:
     """The targets of links. `field` is the argument that contained them; `scope` is the scope of their source, if they
-    are to be added. Raises `InvalidInput` if a target is not another memory that may be linked."""
+    are to be added. Raises `InvalidInput` if a target is not another memory, or may not be linked."""
     targets: Targets = []
     for link in dict.fromkeys(links):
         try:
@@ -551,7 +552,7 @@ def _targets(
 
 
 def _check_may_supersede(source_id: str, scope: Scope, target: Memory, field: str) -> None:
-    """Raises `InvalidInput` if a session's private memory would end the validity of one visible to other sessions."""
+    """Raises `InvalidInput` if a session's private memory would end the validity of one that other sessions can see."""
     if scope == "session" and target.now.scope != "session":
         raise InvalidInput(
             f"{source_id} belongs to this session only and cannot supersede {target.id}, which other sessions see: "
@@ -574,10 +575,9 @@ def _add_links(writer: Writer, source: Memory, links: Targets, reason: str | Non
         ends = ((source.id, target.id), (target.id, source.id))
         writer.space.put_link(source.id, target.id, link.relation, link.strength, writer.at)
         if before is None and link.relation == SUPERSEDES:
-            for newer_id in _replacing_through(writer, source, target):  # previously it was the other way round
+            for newer_id in _replacing_through(writer, source, target):  # until now, it was the other way round
                 _remove_link(writer, newer_id, source.id, SUPERSEDES)
-            replaced = writer.memory(target.id)  # including the effects of earlier links
-            # If the older memory is valid, it no longer counts as possibly replaced.
+            replaced = writer.memory(target.id)  # with the effects of earlier links
             doubts = _take_links(writer, CONTRADICTS, *ends) if target.age_key > source.age_key else []
             until = writer.at if replaced.now.valid_until is None else replaced.now.valid_until
             after, chain = msgspec.structs.replace(replaced.now, valid_until=until), replaced.promotion_chain
@@ -619,7 +619,7 @@ def _take_links(writer: Writer, relation: str, *pairs: tuple[str, str]) -> list[
 
 def _remove_link(writer: Writer, source_id: str, target_id: str, relation: str) -> bool:
     """Remove a link; True if it existed. Removing a `supersedes` link makes a new version of its target. If it was the
-    last such link, the target gets back its own end of validity, unless it was invalidated for another reason."""
+    last of them, the target gets back its own end of validity, unless it was invalidated for another reason."""
     removed, target = _take_links(writer, relation, (source_id, target_id)), writer.space.memory(target_id)
     if not removed or relation != SUPERSEDES or target is None:
         writer.links += removed
@@ -639,7 +639,7 @@ def _is_replaced(writer: Writer, memory_id: str) -> bool:
 
 
 def _own_end(changes: Iterable[HistoryEntry]) -> float | None:
-    """The end of a memory's validity, disregarding replacements and invalidations."""
+    """The end of a memory's validity, apart from replacements and invalidations."""
     own: float | None = None
     last: float | None = None
     for entry in changes:
@@ -676,7 +676,7 @@ def _relate(writer: Writer, memory: Memory, ids: Sequence[str], *, alone: bool =
 
 
 def _erase(writer: Writer, change: EraseMemory) -> ErasedResult:
-    """Delete a memory for good, with its history. Its id remains known as erased."""
+    """Delete a memory for good, with its history. Its id is remembered as erased."""
     space = writer.space
     try:
         memory = writer.memory(change.memory_id)
@@ -690,8 +690,8 @@ def _erase(writer: Writer, change: EraseMemory) -> ErasedResult:
         return ErasedResult(change.memory_id, already=True, also_erased=tuple(gone for (gone,) in together))
     derived = writer.derived_from(memory.id, space.links(memory.id))
     texts = texts_of(memory.now, space.history(memory.id))
-    quotes = (*(text.strip() for text in texts), *quotable(texts))  # in memories derived from it
-    also = [  # not memories that somebody stored
+    quotes = (*(text.strip() for text in texts), *quotable(texts))  # in derived memories
+    also = [  # but no memories that somebody stored
         made
         for made in derived
         if any(entry.version == 1 and entry.details.get("run") for entry in space.history(made.id))
@@ -702,7 +702,7 @@ def _erase(writer: Writer, change: EraseMemory) -> ErasedResult:
     if record is not None and record.id != memory.id and _says_any(space, record, quotes):
         quoting.append(record)
     for gone in (*quoting, memory):
-        if not gone.now.forgotten:  # activates the memories that it covered, and forgets its summaries
+        if not gone.now.forgotten:  # its sources become active, its summaries are forgotten
             writer.revise(gone, msgspec.structs.replace(gone.now, forgotten=True), "forgotten")
         space.delete(gone.id)
         space.erase_traces(gone.id)
@@ -726,8 +726,8 @@ def _start_session(writer: Writer, change: StartSession) -> SessionResult:
 
 
 def _end_session(writer: Writer, change: EndSession) -> SessionResult:
-    """Unknown and ended sessions are unchanged. A session that continues after its end does not count as abandoned if
-    it does not end again."""
+    """Unknown and ended sessions stay unchanged. If a session continues after its end and does not end again, it does
+    not count as abandoned."""
     ended = writer.space.execute(
         """UPDATE sessions SET ended_at = ?, ending = iif(? = 'abandoned', coalesce(ending, 'abandoned'), 'completed')
            WHERE space = @SPACE AND session_id = ? AND status = 'active' AND ended_at IS NULL""",

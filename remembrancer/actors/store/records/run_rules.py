@@ -49,7 +49,7 @@ _RUN: Final = "SELECT undone_at, began_at FROM runs WHERE space = @SPACE AND run
 
 
 def apply_run(writer: Writer, change: ApplyRun) -> RunResult:
-    """Apply the edits of a run. If it has been undone since, only the edit that closes its session is applied."""
+    """Apply the edits of a run. If the run has been undone since, apply only the edit that closes its session."""
     begin_run(writer, change.run_id, change.kind, change.session_id)
     ((undone_at, _),) = writer.space.query(_RUN, (change.run_id,))
     skipped: list[Skipped] = []
@@ -81,7 +81,7 @@ def begin_run(writer: Writer, run_id: str, kind: str, session_id: str) -> None:
 
 
 def _carry_out(writer: Writer, run_id: str, edit: RunEdit) -> str | None:
-    """Apply an edit other than a `Prune`. Returns the reason if it is skipped."""
+    """Apply an edit other than a `Prune`. Returns the reason if the edit is skipped."""
     space = writer.space
     match edit:
         case AddMemory():
@@ -204,7 +204,7 @@ def _subject_of(edit: RunEdit) -> str:
 
 
 def _prerequisites_of(edit: RunEdit) -> tuple[str | None, ...]:
-    """The memories on which an edit depends: if one is skipped, so is the edit."""
+    """The memories on which an edit depends. If one of them is skipped, so is the edit."""
     match edit:
         case ReviseMemory(only_with=other):
             return (other,)
@@ -223,8 +223,8 @@ def _prerequisites_of(edit: RunEdit) -> tuple[str | None, ...]:
 
 def undo_run(writer: Writer, change: UndoRun) -> UndoneResult:
     """Undo all parts of a run or an import: return each memory to the version before the run, or forget it if the run
-    made or imported it. Memories that have changed since, and memories to be forgotten that have since replaced
-    another, are left alone and listed. Counts of accesses and observations are kept.
+    made or imported it. Memories that have changed since are left alone and listed, and so are memories to be forgotten
+    that have replaced another since. Counts of accesses and observations are kept.
 
     Raises `NotFound` if there is no such run here, or the operation's session may not undo it: it changed a memory that
     the session may not see, or one from another project, or it is an import and the session is not a person's.
@@ -277,7 +277,7 @@ def _is_own(writer: Writer, change: UndoRun, memory_ids: Sequence[str]) -> bool:
 
 
 def _has_replaced(writer: Writer, memory: Memory, since: float) -> bool:
-    """True if a memory has replaced another since that time: if it were forgotten, the other would remain replaced."""
+    """True if a memory has replaced another since that time. If it were forgotten, the other would remain replaced."""
     links = writer.space.links(memory.id)
     return any((each.source, each.relation) == (memory.id, "supersedes") and each.created_at > since for each in links)
 
@@ -288,7 +288,7 @@ def _forget_imported(writer: Writer, run_id: str, memory: Memory, began_at: floa
         return ""
     history = writer.space.history(memory.id)
     brought = [each for each in history if each.details.get("imported") == run_id][-1]
-    later = [each for each in standing(history) if each.version > brought.version]  # perhaps background work
+    later = [each for each in standing(history) if each.version > brought.version]  # possibly by background work
     if any(each.session_id or "imported" in each.details for each in later):
         return f"it {CHANGED_SINCE}"
     if _has_replaced(writer, memory, began_at):
@@ -300,7 +300,7 @@ def _forget_imported(writer: Writer, run_id: str, memory: Memory, began_at: floa
 
 
 def _undo(writer: Writer, run_id: str, memory: Memory, began_at: float) -> str | None:
-    """Undo a run's versions of a memory, and its links. Returns the reason if it is skipped, empty if forgotten."""
+    """Undo a run's versions of a memory, and its links. Returns the reason if it is skipped; empty if forgotten."""
     history = writer.space.history(memory.id)
     made = {entry.version for entry in history if entry.details.get("run") == run_id}
     if memory.now.forgotten and 1 in made:

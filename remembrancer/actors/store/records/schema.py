@@ -13,7 +13,7 @@ from remembrancer.actors.migrations import Schema, Step, statements_of
 from remembrancer.memory.names import name_words
 
 STANDING_KINDS: Final = "kind IN ('convention', 'preference', 'decision', 'open_end')"
-"""The rows of the index `memories_standing`. SQLite uses the index only for statements with the same condition."""
+"""The rows of the index `memories_standing`. SQLite uses the index only if a statement has the same condition."""
 
 FORMER: Final = Schema(*[Step("0.2.0", "")] * 8)
 """The versions of the record files of release 0.2.0, one file for each space. They are read but never written."""
@@ -400,7 +400,7 @@ OWNED: Final = (
     *("cross_project_patterns", "topics", "maintenance"),
     *("lane", "lane_erasures"),
 )
-"""The tables with a `space` column. The rows of all other tables depend on rows of these."""
+"""The tables with a `space` column. The rows of all other tables depend on their rows."""
 
 FULL_TEXTS: Final = """
     -- The words of a space's memories, and of its entities' names, split by `name_words`.
@@ -409,7 +409,7 @@ FULL_TEXTS: Final = """
     );
     CREATE VIRTUAL TABLE names_@SPACE USING fts5 (words, tokenize = 'porter unicode61');
 """
-"""The full-text tables of a space, whose number replaces `@SPACE`. They are written along with the rows."""
+"""The full-text tables of a space, whose number replaces `@SPACE`. They are written together with the rows."""
 
 
 def make_space(connection: sqlite3.Connection, name: str) -> int:

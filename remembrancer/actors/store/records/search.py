@@ -1,4 +1,4 @@
-"""Searches the memories of spaces: BM25 over full text, ordered lists, neighbours in a session, counts."""
+"""Searches the memories of spaces: BM25 over full text, ordered lists, neighbours in a session, and counts."""
 
 import json
 import math
@@ -31,7 +31,7 @@ from remembrancer.protocol.reads import Counts, LinkedMemory, Order
 
 MAX_LINKED_IDS: Final = {"near_duplicates": 5, "derived_from": 20, "possibly_superseded_by": 5, "superseded_by": 5}
 NO_COLUMNS: Final = frozenset({*MAX_LINKED_IDS, "number", "forgotten", "origin", "lines"})
-"""The fields of a listed memory that are read elsewhere, or that belong to files."""
+"""The fields of a listed memory that are read from elsewhere, or that belong to files."""
 LISTED_COLUMNS: Final = ("number", *(name for name in MemoryRecord.__struct_fields__ if name not in NO_COLUMNS))
 _LISTED: Final = ", ".join(f"m.{name}" for name in LISTED_COLUMNS)
 RANKING_COLUMNS: Final = (
@@ -79,8 +79,8 @@ class SqliteSearch(SqliteWords):
         numbers: Sequence[int] = (),
     ) -> Hits:
         """Return the best `limit` memories with any of the phrases (at least one), best first. A repeated phrase counts
-        each time. `counted` has the number of memories with some of the phrases, if scoring all of them would be slow.
-        `numbers` are all memories that pass the filters, if there are few. For one space only."""
+        each time. `counted` has the number of memories for some of the phrases, if scoring all of them would be slow.
+        `numbers` are all memories that pass the filters, if there are few. For a single space only."""
 
         def hits(match: str, most: int = 2 * limit) -> Hits:
             """Filter only the best `most` hits, unless too few of them pass."""
@@ -102,7 +102,7 @@ class SqliteSearch(SqliteWords):
         return hits_of_rare(self, hits, phrases, limit, counted)
 
     def survey(self, groups: Sequence[Sequence[Phrase]], session_id: str, limit: int) -> Survey:
-        """Return the spaces' sizes, the memories with a group of phrases, and up to `limit` session memories."""
+        """Return the spaces' sizes, the memories with each group of phrases, and up to `limit` session memories."""
         if not self._file.numbers:
             return Survey({}, {}, {})
         sizes = dict.fromkeys(self._file.numbers, 0)
@@ -183,8 +183,8 @@ class SqliteSearch(SqliteWords):
         return {row[0]: RankingFacts(*row[1:]) for row in rows}
 
     def neighbours(self, numbers: Sequence[int], filters: Filters, *, and_theirs: bool = False) -> Neighbours:
-        """Return the memories that pass the filters and come just before or after these in the same session and scope;
-        with `and_theirs`, also their neighbours. Only episodic memories are considered."""
+        """Return the memories that pass the filters and come directly before or after these in the same session and
+        scope. With `and_theirs`, also return their neighbours. Only episodic memories are considered."""
         (condition, arguments), times = condition_of(filters), 2 if and_theirs else 1
         rows = self._file.read(
             f"""SELECT DISTINCT m.session_id, m.number, {RANKING_COLUMNS}
@@ -213,7 +213,7 @@ class SqliteSearch(SqliteWords):
     def load(
         self, numbers: Sequence[int], filters: Filters | None, replaced_from: float = REPLACED
     ) -> dict[int, MemoryRecord]:
-        """Return the memories among these that pass the filters; without filters, all of them, regardless of visibility
+        """Return those of these memories that pass the filters; without filters, all of them, regardless of visibility
         and without links. `possibly_superseded_by` lists memories with a probability of at least `replaced_from`."""
         condition, arguments, links, session = "TRUE", list[object](), "", list[object]()
         if filters is not None:
@@ -293,7 +293,7 @@ class SqliteSearch(SqliteWords):
         return short_forms(ids, self.ids_with({each[-LEAST:] for each in ids})) if ids else {}
 
     def ids_with(self, keys: Collection[str]) -> list[str]:
-        """Return the ids that begin (after `memory:`) or end with one of these keys, of four characters each."""
+        """Return the ids that begin (after `memory:`) or end with one of these keys of four characters."""
         rows = self._file.read(
             """SELECT memories.id FROM json_each(?1) AS key CROSS JOIN memories
                WHERE space = @SPACE AND substr(memories.id, -4) = key.value
@@ -320,10 +320,10 @@ class SqliteSearch(SqliteWords):
                 FROM entities AS e WHERE e.space = @SPACE ORDER BY 2 DESC, 1 LIMIT ?2""",  # noqa: S608
             (session_id, limit),
         )
-        return [*tags, *(each for each in entities if each[1])]  # no name that only other sessions use
+        return [*tags, *(each for each in entities if each[1])]  # omits names that only other sessions use
 
     def counts(self, session_id: str | None) -> Counts:
-        """Count everything, but of session memories only those of `session_id` (None: those of all sessions)."""
+        """Count everything, but only the session memories of `session_id` (None: those of all sessions)."""
         hidden = f"SELECT a.number FROM {APART} WHERE a.space = @SPACE AND a.scope = 'session' AND a.session_id != ?1"  # noqa: S608 - fixed
         with self._file.reading() as query:
             sorts = query(
@@ -367,10 +367,10 @@ _decode_links: Final = msgspec.json.Decoder(list[tuple[str, str]]).decode
 
 
 def condition_of(filters: Filters) -> tuple[str, list[object]]:
-    """Return the WHERE clause of filters over `memories AS m`, with its arguments. The clauses are fixed strings."""
+    """Return the WHERE clause of filters over `memories AS m`, and its arguments. The clauses are fixed strings."""
     lists = (("scope", filters.scopes), ("type", filters.types), ("kind", filters.kinds), ("domain", filters.domains))
     tagged = f"m.number IN (SELECT memory FROM memory_tags WHERE tag COLLATE NOCASE IN {places_for(filters.tags)})"  # noqa: S608
-    # An event's day begins at midnight in UTC: it is the same day in every zone.
+    # An event's day begins at midnight UTC, so it is the same day in every time zone.
     edge = "CASE WHEN m.occurred_at % 86400 = 0 THEN ? ELSE ? END"
     return where(
         (visible(), filters.session_id),
@@ -388,13 +388,13 @@ def condition_of(filters: Filters) -> tuple[str, list[object]]:
 
 
 ROWS: Final = 4_000
-"""The number of rows worth scoring: words are added, rarest first, as long as their rows do not exceed it."""
+"""The number of rows worth scoring. Words are added, rarest first, as long as their rows do not exceed it."""
 WIDE_ROWS: Final = 10_000
-"""The number of rows worth scoring for a second word besides the rarest."""
+"""The number of rows worth scoring for a second word besides the rarest one."""
 ENOUGH: Final = 20
-"""With this many hits, a narrowed search is not repeated in full."""
+"""If a narrowed search has this many hits, it is not repeated in full."""
 TIMES: Final = 2
-"""The factor by which a narrowed expression's scores exceed the full expression's."""
+"""The factor between the scores of a narrowed expression and those of the full expression."""
 
 
 def expression_of(phrases: Iterable[Phrase]) -> str:
@@ -403,7 +403,7 @@ def expression_of(phrases: Iterable[Phrase]) -> str:
 
 
 def narrowed(phrases: Mapping[Phrase, int], rows: Mapping[Phrase, int]) -> str | None:
-    """Return an expression that scores fewer rows; None if nothing is gained. `rows` is the number of rows with each
+    """Return an expression that scores fewer rows; None if this gains nothing. `rows` is the number of rows with each
     phrase. FTS5 scores each occurrence of a phrase in the expression. Since `rare AND all` counts the rare phrases once
     more, all others are doubled, which doubles the whole score."""
     known = sorted((phrase for phrase in phrases if rows[phrase]), key=lambda phrase: rows[phrase])
@@ -424,7 +424,7 @@ def narrowed(phrases: Mapping[Phrase, int], rows: Mapping[Phrase, int]) -> str |
 BM25: Final = "-bm25(words_@SPACE, 3.0, 1.5, 0.9, 1.5)"
 """The weights of content, tags, summary and parts. FTS5 multiplies a term's frequency by the weight before saturation,
 so a triple weight equals a k1 of 0.4 instead of 1.2: the presence of a word counts more, its frequency and the memory's
-length less."""
+length count less."""
 
 
 def hits_of_rare(
@@ -434,8 +434,8 @@ def hits_of_rare(
     limit: int,
     counted: Mapping[Phrase, int],
 ) -> Hits:
-    """Return the hits among texts with the rarer phrases, or, if they are too few, among all texts. `hits` searches for
-    an expression; `counted` has the number of texts with some of the phrases."""
+    """Return the hits among texts with the rarer phrases or, if these are too few, among all texts. `hits` searches for
+    an expression; `counted` has the number of texts for some of the phrases."""
     times = Counter(phrases)
     others = [phrase for phrase in times if phrase not in counted]
     counts = words.frequencies([[phrase] for phrase in others])
@@ -450,7 +450,7 @@ SOURCE_FILE: Final = "CASE WHEN json_valid(m.source) THEN json_extract(m.source,
 _HAPPENED: Final = "coalesce(m.occurred_at, m.created_at)"
 _BEGINS: Final = f"coalesce(m.valid_from, min(m.created_at, {_HAPPENED}))"
 _IS_REPLACED: Final = "EXISTS (SELECT 1 FROM memory_links AS l WHERE l.target = m.number AND l.relation = 'supersedes')"
-"""True immediately, even if the memory was valid until a future day, or another machine's clock is ahead."""
+"""True at once, even if the memory was valid until a future day, or another machine's clock is ahead."""
 _ORDERS: Final[dict[Order, str]] = {
     "important": f"m.importance DESC, {_HAPPENED} DESC",
     "latest": f"{_HAPPENED} DESC",
@@ -477,7 +477,7 @@ INTERLEAVED: Final = 4
 
 
 def _neighbours_of(turns: Sequence[tuple[int, RankingFacts]], place: int) -> dict[int, int]:
-    """Return the neighbours of a turn, with their distance in steps. The turns must be in order."""
+    """Return the neighbours of a turn, each with its distance in steps. The turns must be in order."""
     number, facts = turns[place]
     before = turns[max(0, place - INTERLEAVED) : place][::-1]
     sides = (before, turns[place + 1 : place + 1 + INTERLEAVED])

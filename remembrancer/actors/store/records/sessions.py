@@ -1,4 +1,4 @@
-"""Sessions as rows: the registry, turns and tool calls, and a space's data about a session."""
+"""Sessions as rows: the registry, turns and tool calls, and the data of a space about a session."""
 
 from typing import Final
 
@@ -16,14 +16,14 @@ _COLUMNS: Final = f"""session_id, started_at, last_active_at, status, ended_at, 
     WHERE m.space = @SPACE AND m.session_id = sessions.session_id AND m.scope = 'project'
     AND m.kind = '{SESSION_RECORD}' AND m.forgotten_at IS NULL
     ORDER BY m.number DESC LIMIT 1), client"""  # noqa: S608 - our names
-"""The columns of a `SessionEntry`. Its summary is the text of its record."""
+"""The columns of a `SessionEntry`. A session's summary is the text of its record."""
 FILE_ARGUMENTS: Final = ("file_path", "notebook_path", "path")
-"""The arguments that name a file in a client's own tools."""
+"""The arguments that contain a file's path in the clients' own tools."""
 MAX_FILES: Final = 50
 
 
 def session_record_of(query: Query, session_id: str) -> Memory | None:
-    """Return the memory that is a session's record, forgotten or not."""
+    """Return the memory that is the record of a session, forgotten or not."""
     record_of = "SELECT id FROM memories WHERE space = @SPACE AND session_id = ? AND kind = ?"
     known = query(record_of, (session_id, SESSION_RECORD))
     return read_memory(query, known[0][0]) if known else None
@@ -43,7 +43,7 @@ def files_worked_on(query: Query, session_id: str, root: str) -> tuple[str, ...]
 
 
 def open_sessions(query: Query) -> list[SessionEntry]:
-    """Return the sessions that are active, or have ended and await processing, oldest first."""
+    """Return the sessions that are active, or ended but not yet processed, oldest first."""
     rows = query(
         f"""SELECT {_COLUMNS} FROM sessions WHERE space = @SPACE AND status = 'active'
             ORDER BY started_at, session_id""",  # noqa: S608 - our names
@@ -57,7 +57,7 @@ _OF_EACH_TYPE: Final = ", ".join(f"total(type = '{kind}')" for kind in MEMORY_TY
 
 
 def describe_session(query: Query, spaces: Spaces, session_id: str) -> SessionDescription:
-    """Describe a session's work from its memories in all of these spaces, even forgotten ones (not for its topics)."""
+    """Describe a session's work from its memories in these spaces, including forgotten ones (except for its topics)."""
     entries = query(
         spaces.for_each(f"SELECT {_COLUMNS} FROM sessions WHERE space = @SPACE AND session_id = ?1"),  # noqa: S608
         (session_id,),
