@@ -1,7 +1,7 @@
-"""Embedders on other hosts: admission, connections, and checks of their claims.
+"""Embedders on other hosts: admission, connections, and checks of the data that they send.
 
-The launcher does not watch them, so the store asks each for its state. A worker that is lost, hangs, is revoked or has
-sent false data gets no more work; other workers get its texts. Imported only if the store listens for remote embedders.
+The launcher does not watch them, so the store asks each of them for its state. A worker that is lost, hangs, is revoked
+or has sent false data gets no more work, and other workers get its texts. Imported only if the store listens for them.
 """
 
 import logging
@@ -28,7 +28,7 @@ from remembrancer.protocol.work import AskWorker, WorkerState, from_worker
 PING_S: Final = 1.0
 LISTEN_RETRY_S: Final = 5.0
 SHOWN_CHARACTERS: Final = 300
-"""A text sent by a worker is cut to this length before it is shown."""
+"""The length to which a text from a worker is cut before it is shown."""
 REVOKED: Final = "this embedder was revoked"
 
 logger = logging.getLogger(__name__)
@@ -44,8 +44,8 @@ class _Connection:
 
 class NetworkRouter(Router[WorkerState]):
     """A router for other hosts, over TCP with CURVE (RFC 26). It admits only peers whose public key is currently in
-    `allowed` (ZAP, RFC 27), and identifies a peer by its authenticated key. Its own ZeroMQ context keeps it from
-    authenticating other sockets' handshakes."""
+    `allowed` (ZAP, RFC 27), and identifies a peer by its authenticated key. Since it has a ZeroMQ context of its own,
+    it does not authenticate the handshakes of other sockets."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class NetworkRouter(Router[WorkerState]):
         self._allowed = allowed
         self._authenticator: AsyncioAuthenticator | None = None
         self.address = endpoint
-        """The address it listens on, with the actual port if the endpoint does not specify one."""
+        """The address on which it listens, with the actual port if the endpoint does not specify one."""
 
     async def __aenter__(self) -> Self:
         """Raises `ConfigurationError` if the address is not available."""
@@ -92,7 +92,7 @@ class NetworkRouter(Router[WorkerState]):
 
 
 class RemoteWorkers:
-    """Listens for embedders on other hosts at `endpoint`, and hands verified ones to the scheduler. A worker that has
+    """Listens for embedders on other hosts at `endpoint`, and passes verified ones to the scheduler. A worker that has
     not answered for `silence_s` counts as hung."""
 
     def __init__(
@@ -105,7 +105,7 @@ class RemoteWorkers:
         self._silence_s = silence_s
         self._connections: dict[bytes, _Connection] = {}
         self._refusals: dict[str, str] = {}
-        """The reason for a worker's last refusal, by its public key, until it is admitted."""
+        """The reason for each worker's last refusal, by its public key, until the worker is admitted."""
         self.router: NetworkRouter | None = None
         self._tasks: anyio.abc.TaskGroup | None = None
         self._error: str | None = None
@@ -186,7 +186,7 @@ class RemoteWorkers:
                 return
             if known is None and self._scheduler.is_starting:
                 self._scheduler.lose(peer)
-                return  # this host's own embedder determines the model; the worker is asked again
+                return  # this host's own embedder determines the model; the worker will be asked again
             self._refusals.pop(peer.key, None)
             logger.info("an embedder on another host is working", extra={"worker": peer.name})
         if state.error is not None or state.identity is not None:
@@ -203,7 +203,7 @@ class RemoteWorkers:
                 return
             try:
                 state = await router.ask(peer, AskWorker(), timeout_s=self._silence_s)
-            except PeerLost:  # not gone: only its texts were given to other workers
+            except PeerLost:  # it is not gone: its texts were only given to other workers
                 pass
             except PeerUnavailable:
                 logger.warning("an embedder on another host is gone", extra={"worker": peer.name})

@@ -1,6 +1,6 @@
-"""Memories that a later one probably replaces. They are judged once the later one has vectors, linked with
-`contradicts`, and reported to the session that stored the later one, in the answer to its next call: those with a
-probability of at least `PROBABLE` if the call stores a memory, otherwise one at a time.
+"""Memories that a later one probably replaces. Such a pair is judged when the later memory has vectors, linked with
+`contradicts`, and reported to the session that stored the later one, in the answer to its next call: pairs with a
+probability of at least `PROBABLE` if the call stores a memory, and otherwise one pair at a time.
 
 The link's strength is the probability. Review asks about the pairs, the most probable ones first, and a recall names
 the later memory in `possibly_superseded_by`; so does a list if the probability is at least `REPLACED`.
@@ -38,16 +38,16 @@ MAX_REMEMBERED: Final = 1024
 """The number of memories whose storing session is remembered."""
 MAX_REPORTED: Final = 3
 LEAST_TOLD: Final = 0.3
-"""The lowest probability reported to the session. Of 24 such pairs, 17 were right; of 15 below it, 4."""
+"""The lowest probability that is reported to the session. Of 24 pairs above it, 17 were right; of 15 below it, 4."""
 LINKED_S: Final = 10.0
-"""The time after which the link of a pair is surely stored."""
+"""The time after which a pair's link must have been stored."""
 
 MOST_ASKED: Final = 2
-"""The number of earlier memories that Review asks about, one after the other, if none of them is `PROBABLE`."""
+"""The number of earlier memories that Review asks about, one after another, if none of them is `PROBABLE`."""
 
 
 _Asker = tuple[str, str]
-"""A project's id and a session: the shell has one session in all projects."""
+"""A project's id and a session. The shell has the same session in all projects."""
 
 
 class _Judged(NamedTuple):
@@ -58,18 +58,18 @@ class _Judged(NamedTuple):
 
 
 class ReplacedMemories:
-    """Judges pairs of memories and keeps the sessions that stored the later ones until the pairs are reported."""
+    """Judges pairs of memories, and remembers the sessions that stored the later ones until the pairs are reported."""
 
     def __init__(self) -> None:
         self._stored_by: dict[str, _Asker] = {}
         self._in_doubt: dict[str, tuple[_Asker, float]] = {}
-        """The memories that may replace another one, each with its session, and the time at which it was judged."""
+        """The memories that may replace another one, each with its session and the time at which it was judged."""
 
     def judge(
         self, records: Records, pairs: Sequence[NearDuplicate], nearest: NearestTo = lambda memories: {}
     ) -> list[NearDuplicate]:
-        """Return links from memories to those that they may replace. `nearest` gives the memories near a memory, so
-        that the result does not depend on which of them were embedded together."""
+        """Return links from memories to those that they may replace. `nearest` returns the memories near a memory, so
+        that the result does not depend on which memories were embedded together."""
         near = {(each.later, each.earlier): each for each in sorted(pairs, key=lambda each: each.cosine)}
         loaded = _comparable(records.load(list({number for both in near for number in both}), None).values())
         derived, edited = records.derived_among(list(loaded)), records.edited_among(list(loaded))
@@ -80,7 +80,7 @@ class ReplacedMemories:
                 continue
             earlier, later = sorted((loaded[each] for each in both), key=lambda each: each.age_key)
             if edited.get(earlier.number, 0.0) > later.created_at or not can_replace(later, earlier, derived):
-                continue  # the edit has already settled which text holds
+                continue  # the edit has already decided which text is valid
             if found.cosine < LEAST_COSINE or same_in_words(earlier.content, later.content):
                 continue
             apart_s = abs(later.happened_at - earlier.happened_at)
@@ -128,8 +128,8 @@ class ReplacedMemories:
     def take(
         self, reader: Reader, asking: Operation | Recall | SessionRequest[Any], least: float = 0.0, most: int = 1
     ) -> tuple[NearMemory, ...]:
-        """Return the most probable pairs in Review whose later memory was stored by this session, each once. Memories
-        in no pair are dropped once their links must have been stored."""
+        """Return the most probable pairs in Review whose later memory was stored by this session, each pair once.
+        Memories in no pair are dropped when their links must have been stored."""
         asker = _asker_of(asking)
         own = {each: judged_at for each, (by, judged_at) in list(self._in_doubt.items()) if by == asker}
         if not own:
@@ -161,14 +161,14 @@ def _asker_of(asking: Operation | Recall | SessionRequest[Any]) -> _Asker:
 def _keep(kept: dict[str, Any], key: str, value: Any) -> None:
     kept[key] = value
     if len(kept) > MAX_REMEMBERED:
-        kept.pop(next(iter(list(kept)), key), None)  # other threads take from it, too
+        kept.pop(next(iter(list(kept)), key), None)  # other threads remove items, too
 
 
 def can_replace(later: MemoryRecord, earlier: MemoryRecord, derived: Container[int]) -> bool:
-    """False if both must hold. A task does not replace a fact; a corrected mistake remains a mistake; past events stay
-    true unless they are taken back, which a fix does not do; an event that lasted for a time replaces nothing, and a
-    day's figure only another one for that day. An event replaces neither a derived memory nor one that a summary
-    covers; a derived memory does not replace the latter. One section of an imported note does not replace another."""
+    """False if both remain valid. A task does not replace a fact; a corrected mistake remains a mistake; past events
+    stay true unless they are taken back, which a fix does not do; an event that lasted for a time replaces nothing, and
+    a day's figure only one for the same day. An event replaces neither a derived memory nor one that a summary covers;
+    a derived memory does not replace the latter. One section of an imported note does not replace another."""
     if earlier.source.file and (earlier.source.file, earlier.created_at) == (later.source.file, later.created_at):
         return False
     is_event, is_summed_up = later.type == "episodic", earlier.status == "consolidated"
@@ -187,13 +187,13 @@ def can_replace(later: MemoryRecord, earlier: MemoryRecord, derived: Container[i
     if is_past and earlier.kind not in (OPEN_END, "error_fix") and not takes_back(later.content, earlier.content):
         return False
     if earlier.kind == OPEN_END and (later.occurred_at or earlier.created_at) + DAY_S <= earlier.created_at:
-        return False  # what happened before a task was stored has not completed it
+        return False  # an event before the task was stored has not completed it
     is_task = later.kind == OPEN_END and earlier.kind != OPEN_END
     return earlier.scope != "session" and not is_task and (earlier.kind != "error_fix" or is_fix)
 
 
 def _comparable(memories: Iterable[MemoryRecord]) -> dict[int, MemoryRecord]:
-    """The memories that can be replaced: valid ones that are not records of a session's work."""
+    """The memories that can be replaced: valid ones, except records of sessions."""
     now = time.time()
     return {
         memory.number: memory

@@ -1,8 +1,8 @@
-"""A shared lane: records that several hosts keep identical, each by applying the entries of one journal in order.
+"""A shared lane: records that several hosts keep identical, because each applies the entries of one journal in order.
 
 An entry's effect depends only on the lane, the entry itself and the time assigned by the journal. A host appends its
-operations, reads the journal up to them, and applies them, with everything that other hosts appended before, in one
-transaction with the new mark; only then are their outcomes known. Each host has its own data derived from memories
+operations, reads the journal up to them, and applies them and everything that other hosts appended before, in one
+transaction with the new mark. Only then are their outcomes known. Each host has its own data derived from memories
 (vectors, entity names), access counts, and limits, which are checked before an operation is appended.
 """
 
@@ -80,7 +80,7 @@ FORMAT: Final = 7
 MAX_SNAPSHOT_BYTES: Final = 1 << 30
 """There are about three copies of a snapshot in memory, and a seal has at most 2 GiB."""
 STOPS: Final = (JournalChanged, EntryDamaged, SchemaTooNew)
-"""The errors that stop all applying and appending until somebody resolves them. (A missing key may still arrive.)"""
+"""Errors that stop applying and appending until somebody resolves them. (A missing key may still arrive.)"""
 _MARK: Final = "SELECT journal, position, entry_id, applied_at FROM lane WHERE space = @SPACE"
 _ERASED: Final = "SELECT memory_id FROM erased WHERE space = @SPACE"
 _NAMED: Final = """UPDATE lane_erasures SET position = ? WHERE space = @SPACE
@@ -100,7 +100,7 @@ logger = logging.getLogger(__name__)
 
 
 class Submitted(msgspec.Struct, frozen=True, omit_defaults=True, tag="operation", tag_field="entry"):
-    """An operation of a member. `memory` is the memory that a promotion moves into the lane."""
+    """A member's operation. `memory` is the memory that a promotion moves into the lane."""
 
     operation: Operation
     by: str
@@ -109,7 +109,7 @@ class Submitted(msgspec.Struct, frozen=True, omit_defaults=True, tag="operation"
 
 
 class Accesses(msgspec.Struct, frozen=True, tag="accesses", tag_field="entry"):
-    """Memories that were shown in answers: archived ones become active. Only release 0.2.0 used the counts."""
+    """Memories that answers have shown: archived ones become active. Only release 0.2.0 used the counts."""
 
     shown: dict[str, int]
     format: int = FORMAT
@@ -145,7 +145,7 @@ _decode_header: Final = msgspec.msgpack.Decoder(_Header).decode
 
 
 def decode_entry(body: bytes) -> LaneEntry:
-    """Decode a journal entry. Raises `SchemaTooNew` if a newer release wrote it, `EntryDamaged` if it is not valid."""
+    """Decode a journal entry. Raises `SchemaTooNew` if a newer release wrote it, `EntryDamaged` if it is invalid."""
     try:
         if _decode_header(body).format > FORMAT:
             raise SchemaTooNew(NEWER)
@@ -157,8 +157,8 @@ def decode_entry(body: bytes) -> LaneEntry:
 
 class SharedLane(Records):
     """`Records` that are written through a journal: a project's, or (`is_users`) the user's on all of the user's
-    machines. Writing methods must run on the lane's thread, as does `on_others`, which is called with the applied
-    operations of other hosts. `member` is this host's name in the lane."""
+    machines. Writing methods must run on the lane's thread, and so does `on_others`, which is called with the
+    operations of other hosts when they are applied. `member` is this host's name in the lane."""
 
     is_shared = True
     links_duplicates = False
@@ -186,14 +186,14 @@ class SharedLane(Records):
         self._ask_journal = ask
         self._on_others = on_others
         self._is_current = False
-        """False after a failed exchange: the journal is then read first, since it may have accepted an entry."""
+        """False after a failed exchange. The journal may have accepted an entry, so it is read first."""
         self.erased: set[str] = set()
-        """The memories erased by other hosts whose remains have yet to be scrubbed here."""
+        """The memories erased by other hosts whose remains still have to be scrubbed here."""
         self.wrote_last = False
-        """True if the newest operation since the lane was opened, background work aside, is this host's."""
+        """True if this host wrote the newest operation since the lane was opened, not counting background work."""
         self.problem: RemembrancerError | None = None
         self.silent: tuple[float, RemembrancerError] | None = None
-        """The time since which the journal cannot be read, and the reason. In the meantime, writes are refused."""
+        """The time since which the journal cannot be read, and the reason. Until it can, writes are refused."""
         ((*mark, self._applied_at),) = self._file.read(_MARK)
         self.mark = LaneMark(*mark)
 
@@ -201,8 +201,8 @@ class SharedLane(Records):
 
     def apply(self, operations: Sequence[Operation]) -> list[Outcome]:
         """Like `Target.apply`, through the journal; every error is an outcome. A promotion may move a memory here from
-        a local space, or back to it. Both spaces change in the transaction that applies the entry: a journal that did
-        not answer may still have accepted it."""
+        a local space, or back to it. Both spaces change in the transaction that applies the entry, since a journal that
+        did not answer may still have accepted it."""
         outcomes: dict[str, Outcome] = {}
         try:
             if self.silent is not None and isinstance(self.silent[1], JournalAway):  # do not wait again
@@ -279,11 +279,11 @@ class SharedLane(Records):
         self._announce("key", Nothing())
 
     def _announce(self, about: str, entry: LaneEntry) -> None:
-        self.catch_up()  # raises if nothing may be appended
+        self.catch_up()  # raises an error if nothing may be appended
         self._exchange({about: _new_entry(about, msgspec.msgpack.encode(entry))})
 
     def _revive(self, archived: Sequence[str], at: float) -> None:
-        """Append an entry that makes the memories active. If this fails, the next access tries again."""
+        """Append an entry that makes these memories active. If this fails, the next access tries again."""
         if self.silent is None:
             self._announce("accesses", Accesses(dict.fromkeys(archived, 1)))
 
@@ -308,11 +308,11 @@ class SharedLane(Records):
     def catch_up(self) -> None:
         """Apply the entries that other hosts have appended. Raises `JournalAway` or `JournalRefused` if the journal
         cannot be read now, `KeyMissing` until a new key has reached this host, one of `STOPS` if the lane has stopped
-        (see `problem`), and `Trimmed` if unread entries were deleted, so that this host has to load a snapshot
+        (see `problem`), and `Trimmed` if unread entries were deleted, so that this host must load a snapshot
         (`take_in`)."""
         self._exchange({})
 
-    # Snapshots: a whole lane at a mark, without the data that each host derives on its own.
+    # Snapshots: the state of a lane at a mark, without the data that each host derives on its own.
 
     @property
     def erased_at(self) -> int:
@@ -332,8 +332,8 @@ class SharedLane(Records):
         return LaneMark(*mark), content
 
     def take_in(self, content: bytes, mark: LaneMark) -> None:
-        """Replace everything here with a snapshot taken at that mark, atomically. Raises `EntryDamaged` if it is
-        damaged or has a different mark, `SchemaTooNew` if a newer release wrote it."""
+        """Atomically replace everything here with a snapshot taken at that mark. Raises `EntryDamaged` if it is damaged
+        or has a different mark, `SchemaTooNew` if a newer release wrote it."""
         known = set(self._file.read(_ERASED))
         with closing(sqlite3.connect(":memory:")) as source:
             _load(source, content, mark)
@@ -346,8 +346,8 @@ class SharedLane(Records):
         self.erased.update(memory_id for (memory_id,) in set(self._file.read(_ERASED)) - known)
 
     def leave(self, own: Records) -> None:
-        """Move everything shared, with the outcomes of operations, into a space of this host, and delete the lane here,
-        atomically. A memory that is already there is left unchanged."""
+        """Atomically move everything shared, with the outcomes of operations, into a space of this host, and delete the
+        lane here. A memory that the space already has is not changed."""
         with self._edits() as edits:
             edits.execute("DELETE FROM shares WHERE lane = ?", (self.name,))
             merge(edits, own.space, LOGS)  # the sessions are those of all machines
@@ -408,10 +408,10 @@ class SharedLane(Records):
         return next((each for each in spaces if each.memory(memory_id) is not None), spaces[0] if spaces else None)
 
     def _apply_page(self, page: EntryPage, own: Collection[str]) -> dict[str, Outcome]:
-        """Apply the entries of a page and store the mark that follows them, in one transaction. Return the outcomes of
+        """Apply the entries of a page and store the mark that follows them, in one transaction. Returns the outcomes of
         the operations; applied operations that are not `own` are passed on. A damaged entry is skipped: every host
-        finds it damaged, since its author sealed it that way. Raises `SchemaTooNew` if a newer release wrote an entry,
-        after those before it were applied."""
+        finds it damaged, since its author sealed it that way. If a newer release wrote an entry, raises `SchemaTooNew`
+        after applying those before it."""
         mark, newer = self.mark, None
         with self._file.transaction() as connection:
             at = self._applied_at
@@ -455,7 +455,7 @@ class SharedLane(Records):
         return {entry.operation.operation_id: outcome for entry, outcome in reversed(applied)}
 
     def _apply_entry(self, edits: SqliteEdits, entry: LaneEntry, stored: Entry) -> Outcome:
-        """An entry that names an erased memory may quote it: its author did not know about the erasure."""
+        """An entry that names an erased memory may quote it, because its author did not know of the erasure."""
         edits.execute(_NAMED, (stored.position, stored.body))
         if isinstance(entry, Submitted):
             return self._apply_operation(edits, entry, stored.position)
@@ -466,8 +466,8 @@ class SharedLane(Records):
         return InvalidInput("this entry is not an operation")
 
     def _apply_operation(self, edits: SqliteEdits, entry: Submitted, position: int) -> Outcome:
-        """Apply an operation, also in the local space of this host if it moves a memory. If the memory was changed
-        there after the entry was appended, it also stays there, so that no acknowledged change is lost."""
+        """Apply an operation, also in this host's local space if it moves a memory. If the memory was changed there
+        after the entry was appended, it also stays there, so that no acknowledged change is lost."""
         operation, memory_id = entry.operation, memory_id_of(entry.operation.change) or ""
         local = self._local(edits, operation) if entry.by == self.member else None
         taken_back = edits.portable(memory_id) if local is not None and self._takes_back(operation) else None
@@ -485,7 +485,7 @@ class SharedLane(Records):
         return outcome
 
     def _applied(self, edits: SqliteEdits, entry: Submitted, position: int) -> Outcome:
-        """Apply an operation in the lane, with the time of its request, but no later than the lane's time."""
+        """Apply an operation in the lane at the time of its request, but no later than the lane's time."""
         operation = msgspec.structs.replace(entry.operation, requested_at=min(edits.now, entry.operation.requested_at))
         if (earlier := read_applied(edits.query, operation.operation_id)) is not None:
             return earlier
@@ -537,5 +537,5 @@ def _first_append(bodies: dict[str, bytes]) -> dict[str, NewEntry]:
 
 
 def _new_entry(about: str, body: bytes) -> NewEntry:
-    """Each attempt gets a new id, since a refused operation may be requested again. It hides the operation's id."""
+    """Each attempt gets a new id, which hides the operation's: a refused operation may be requested again."""
     return NewEntry(f"{hashlib.sha256(about.encode()).hexdigest()[:16]}.{secrets.token_hex(8)}", body)

@@ -1,5 +1,5 @@
 """The shared lanes of a home: their connections to journals, and the entries of other hosts. The code for sharing is
-not imported until something is shared."""
+imported only when something is shared."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from remembrancer.journal.contract import Journal
 
 ANSWER_S: Final = 3.0
-"""The maximum time a write waits for the journal. A retry first searches the journal for its entries."""
+"""The maximum time that a write waits for the journal. A retry first searches the journal for its entries."""
 SILENT_S: Final = 10.0
-"""A journal must be unreachable for this long before answers mention it: a restarted server needs no notice."""
+"""Answers mention a journal only after it has been unreachable for this long: a restarted server needs no notice."""
 MOVE_BATCH: Final = 50
 
 T = TypeVar("T")
@@ -47,7 +47,7 @@ Connection: TypeAlias = "tuple[Journal, str]"
 
 
 class NoJournal:
-    """Replaces a journal that cannot be connected to: every request fails with the reason."""
+    """Takes the place of a journal that cannot be reached: every request fails with the reason."""
 
     def __init__(self, error: RemembrancerError) -> None:
         self._error = error
@@ -69,7 +69,7 @@ class FollowUp(NamedTuple):
 
 
 class SharedLanes:
-    """The shared lanes of a home, each of which is followed while it is open. Belongs to one event loop."""
+    """The shared lanes of a home. Each is followed while it is open. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -94,11 +94,11 @@ class SharedLanes:
         return by_request(self._share, self._leave, self._rejoin, self._describe)
 
     def open(self, name: str, database: SqliteFile, key: str, limits: Limits) -> SharedLane:
-        """If the journal cannot be reached, the lane serves the entries applied so far, with a notice."""
+        """Open a lane. If its journal cannot be reached, it serves the entries applied so far, with a notice."""
         return self._follow(self._made(name, database, key, limits))
 
     async def purge(self) -> None:
-        """Remove erased memories from the journals; if one cannot be reached, this happens later."""
+        """Remove erased memories from the journals. If one cannot be reached, this happens later."""
         for opened in list(self._open.values()):
             with suppress(RemembrancerError):  # `LaneFollower` tries again
                 await opened.compact()
@@ -212,7 +212,7 @@ class SharedLanes:
                 make = partial(self._made, request.lane, files.database, key, files.limits)
                 self._follow(await self._committer.run(request.lane, make))
             opened = self._open[request.lane]
-            await opened.catch_up()  # raises if sharing cannot start
+            await opened.catch_up()  # raises an error if sharing cannot start
             own = await self._own(project)
             await files.share(key, opened.lane)
             return await self._move_into(opened.lane, own, project or ProjectRef(USER, ""))
@@ -256,7 +256,7 @@ class SharedLanes:
             ids = await self._committer.run(lane.name, lane.shareable)
             if request.dry_run:
                 return lane.name, len(ids)
-            with suppress(RemembrancerError):  # go on without entries that cannot be read
+            with suppress(RemembrancerError):  # skip entries that cannot be read
                 await opened.catch_up()
             await self._committer.run(lane.name, partial(lane.leave, own))
             del self._files.shared[key]
@@ -281,9 +281,9 @@ class SharedLanes:
         return await self._describe(DescribeLanes(), context)
 
     def _import(self, lane: SharedLane, project: ProjectRef, memory: PortableMemory) -> Operation:
-        """Return the operation that imports a memory, with this host as the author of all changes without a member. It
-        can be repeated, since an existing memory is left unchanged. Entries from a session are omitted, since other
-        members may not see them. The user's memories keep their full history; of two memories with the same text,
+        """Return the operation that imports a memory. This host becomes the author of all changes without a member. The
+        operation can be repeated, since an existing memory is not changed. Entries from a session are omitted, since
+        other members may not see them. The user's memories keep their full history; of two memories with the same text,
         only one history remains."""
         is_users = project.id == USER
         history = tuple(
@@ -311,8 +311,8 @@ def _connection(paths: RuntimePaths, lane: str) -> Connection:
 
 
 def _apart(lane: SharedLane, memory: PortableMemory) -> PortableMemory:
-    """Return a memory with a new, deterministic id if the lane has a memory with its id, but lacks some of its changes:
-    a host changed it after leaving the lane."""
+    """Return a memory with a new, deterministic id if the lane has a memory with its id, but lacks some of its changes,
+    because a host changed it after leaving the lane."""
     there = lane.portable(memory.id, None)
     known = set() if there is None else {entry.operation_id for entry in there.history}
     ours = [entry for entry in memory.history if entry.record.scope != "session" and entry.change != "imported"]

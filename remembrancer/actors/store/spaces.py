@@ -1,4 +1,4 @@
-"""Opens the spaces of a home, one for the user and one for each project: here, isolation between projects begins."""
+"""Opens the spaces of a home, one for the user and one for each project. Projects are isolated from each other here."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ Lanes = Mapping[Scope | Literal["unshared"], Records]
 """The lane of each scope, narrowest first. Several scopes may have the same lane. `unshared` is the private space of a
 user who shares a lane, with the memories that could not be shared."""
 AGAIN_S: Final = 2.0
-"""The minimum time between a failed attempt to open the database and the next attempt, on demand."""
+"""The minimum time between a failed attempt to open the database and the next one, made on demand."""
 OPENING_S: Final = 1.5
-"""The maximum time a request waits for the database to open. Shorter than a read's budget."""
+"""The maximum time that a request waits for the database to open: shorter than a read's budget."""
 logger = logging.getLogger(__name__)
 
 
 class HomeSpaces:
-    """The records of a home, in its one database. The database is opened immediately; if that fails, further attempts
-    follow. A project gets its space on first use; a shared project is also read from its lane.
+    """The records of a home, in its one database. The database is opened immediately; if this fails, further attempts
+    follow. A project gets its space on first use. A shared project is also read from its lane.
 
     A database that once existed and is now missing or empty is not recreated: writes wait until the user decides.
     """
@@ -72,7 +72,7 @@ class HomeSpaces:
         self._user: Records | None = None
         self._open_lane = open_lane
         self.shared: dict[str, SharedLane] = {}
-        """The shared lanes of projects, by project id, and the user's, under the name of the user's space."""
+        """The shared lanes: those of projects by project id, and the user's by the name of the user's space."""
         self._unusable: str | None = None
         self.catalog = Catalog(clock)
         self.indexes: dict[str, FileIndex] = {}
@@ -80,7 +80,7 @@ class HomeSpaces:
         self._again_at = 0.0
         self._refusal = FileLocked(OPENING).to_failure()
         self._reopening: asyncio.Task[None] | None = None
-        if MEMORY.is_older(paths.database) or is_old(paths):  # a migration may take long: it runs on its own thread
+        if MEMORY.is_older(paths.database) or is_old(paths):  # a migration may take long, so it has its own thread
             self._open_soon()
             return
         try:
@@ -227,7 +227,7 @@ class HomeSpaces:
         return self._open.get(project.id)
 
     async def project(self, project: ProjectRef) -> Records:
-        """Creates the project's space if needed. Raises `InvalidInput` if its id is not valid."""
+        """Create the project's space if needed. Raises `InvalidInput` if its id is invalid."""
         records = self._open.get(project.id)
         if records is None:
             check_project_id(project.id)
@@ -242,7 +242,7 @@ class HomeSpaces:
         return records
 
     async def move(self, old: str, new: ProjectRef, directory: str) -> None:
-        """Rename a project's space, after merging any space with the new name into it, entirely or not at all."""
+        """Rename a project's space, after merging any space with the new name into it, completely or not at all."""
         await self._committer.run(new.id, partial(self._move, self.database, old, new, directory))
         self._open.pop(old, None)
         self._on_open(self._open[new.id])
@@ -260,7 +260,7 @@ class HomeSpaces:
     # Shared lanes.
 
     def shared_lane(self, name: str) -> SharedLane | None:
-        """The consolidator passes a lane's name in place of a project id."""
+        """The shared lane of a project. The consolidator passes a lane's name in place of a project's id."""
         return next((lane for lane in list(self.shared.values()) if lane.name == name), None)
 
     def sharer_of(self, lane: str) -> str | None:
@@ -274,7 +274,7 @@ class HomeSpaces:
             self._on_open(lane)
 
     def lanes_of(self, project_id: str) -> Lanes:
-        """The lanes that a project's sessions write to: only the user's if the project is not open."""
+        """The lanes to which a project's sessions write; if the project is not open, only the user's."""
         own, user_file, users_lane = self._open.get(project_id), self.user_file, self.shared.get(USER)
         users: Lanes = {"user": user_file} if users_lane is None else {"unshared": user_file, "user": users_lane}
         return users if own is None else {"session": own, "project": self.shared.get(project_id, own), **users}
@@ -282,8 +282,8 @@ class HomeSpaces:
 
 def scrub_spaces(database: SqliteFile, now: float, memory_ids: Sequence[str], texts: Sequence[str] = ()) -> None:
     """Remove the remains of erased memories from every space, in one transaction, and then from the rest of the
-    database. A space that still has a memory with an erased id keeps it: the memory was erased in another space. Raises
-    `FileLocked` if a reader still keeps the deleted text in the log: the call can be repeated."""
+    database. If a space still has a memory with an erased id, that memory stays: it was erased in another space. Raises
+    `FileLocked` if a reader keeps the deleted text in the log; the call can then be repeated."""
     with database.transaction() as connection:
         for number, name in connection.execute("SELECT number, name FROM spaces").fetchall():
             edits = SqliteEdits(connection, number, now)

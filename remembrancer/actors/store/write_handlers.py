@@ -1,4 +1,4 @@
-"""Accepts writes, finds the space of each write, commits it together with other waiting writes, and answers it."""
+"""Accepts writes, finds the space of each, commits it together with other waiting writes, and answers it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ SHARED_WITH_OTHERS: Final = (
     "in the project, as a new memory"
 )
 MAX_COPIES: Final = 5
-"""The number of copies named in the answer to a store: an event may have been stored a hundred times."""
+"""The number of copies named in the answer to a store, since an event may have been stored a hundred times."""
 _PLACES: Final = """SELECT space FROM memories WHERE space = @SPACE AND id = ?1
     UNION SELECT m.space FROM aliases AS a CROSS JOIN memories AS m ON m.number = a.memory
     WHERE a.alias = ?1 AND m.space = @SPACE"""
@@ -81,7 +81,7 @@ class WriteHandlers(Handlers):
         self._replaced = replaced
         self._purge_journals = purge_journals
         self._starts: dict[str, dict[str, Operation]] = {}
-        """The starts of sessions in projects without a space, by project and session, until the store restarts."""
+        """The starts of sessions in projects without a space, by project and session; lost if the store restarts."""
 
     def handlers(self) -> dict[type, Handler]:
         return {Submit: self.submit, SubmitBatch: lambda request, _: self._submit_batch(request.operations)}
@@ -100,7 +100,7 @@ class WriteHandlers(Handlers):
         return await self._with_near_memories(operation, reply)
 
     async def _with_near_memories(self, operation: Operation, reply: Applied) -> Applied:
-        """Add copies, short ids, and memories that the session's memories probably replace to the reply to a store."""
+        """Add copies, short ids, and memories that the session's memories probably replace, to the reply to a store."""
         change, result = operation.change, reply.result
         if not (isinstance(change, StoreMemory) and isinstance(result, StoredResult)):
             return reply
@@ -127,16 +127,16 @@ class WriteHandlers(Handlers):
         await self._committer.run(USER, work)
 
     async def _submit_batch(self, operations: Sequence[Operation]) -> BatchApplied:
-        """Apply operations in order. A permanently refused operation is reported and skipped; any other error ends the
-        batch, and is raised if it was caused by the first operation."""
+        """Apply operations in order. If one is refused for good, it is reported and skipped. Any other error ends the
+        batch, and is raised if the first operation caused it."""
         applied: list[str] = []
         rejected: dict[str, Failure] = {}
         left = list(operations)
         while left:
             run = _independent(left)
             left = left[len(run) :]
-            with contextlib.suppress(RemembrancerError):  # reported by `_apply`
-                for operation in run:  # opening it in a task would let later operations go first
+            with contextlib.suppress(RemembrancerError):  # `_apply` reports it
+                for operation in run:  # if a task opened it, later operations could go first
                     await self._open_for(operation)
             for operation, reply in zip(run, await asyncio.gather(*map(self._apply, run)), strict=True):
                 if isinstance(reply, Applied):
@@ -157,7 +157,7 @@ class WriteHandlers(Handlers):
                 assert project is not None
                 outcome = await write_note(project, self._committer.run, operation)
             elif isinstance(change, StartSession | EndSession) and project is None:
-                # A project gets its space with its first memory; until then a session has nothing to record.
+                # A project gets its space with its first memory. Until then, a session has nothing to record.
                 starts = self._starts.setdefault(operation.project.id, {})
                 starts.pop(change.session_id, None)
                 if isinstance(change, StartSession):
@@ -177,7 +177,7 @@ class WriteHandlers(Handlers):
             case SessionResult() if isinstance(change, StartSession) and project is not None:
                 note = partial(self._files.catalog.note_session, operation.project, change.directory)
                 self._committer.run(USER, note).add_done_callback(asyncio.Future.exception)
-            case (  # a new text, which always comes first among changed fields
+            case (  # a new text always comes first among changed fields
                 StoredResult(already_known=False)
                 | UpdatedResult(updated_fields=("content", *_))
                 | RestoredResult(restored_fields=("content", *_))
@@ -189,7 +189,7 @@ class WriteHandlers(Handlers):
         return outcome
 
     async def _open_for(self, operation: Operation) -> Records | None:
-        """Return an operation's project, created if the operation needs it; None if the project has no space."""
+        """Return an operation's project, which is created if the operation needs it; None if it has no space."""
         await self._files.wait_for_opening()
         match operation.change:
             case StoreMemory(scope=scope) | ImportMemory(memory=PortableMemory(scope=scope)):
@@ -236,9 +236,9 @@ class MemoryWriter:
         self._files = files
 
     def apply(self, operations: Sequence[Operation]) -> list[Outcome]:
-        """Apply the operations in order, in one durable transaction. A repeated id gets its earlier answer; an
+        """Apply the operations in order, in one durable transaction. A repeated id gets its earlier answer. An
         operation that cannot be applied changes nothing. Each memory is looked up within the transaction, in the lanes
-        that its project sees; operations on a shared lane are `Forwarded`. Raises the database's error if it can be
+        that its project sees. Operations on a shared lane are `Forwarded`. Raises the database's error if it can be
         neither read nor written."""
         changed: set[Records] = set()
         with self._files.database.transaction() as connection:
@@ -282,7 +282,7 @@ class MemoryWriter:
                 place = self._files.shared_lane(operation.project.id) if own is None else own
                 if own is not None and isinstance(change, UndoRun) and change.place == "project":
                     of_own = "SELECT 1 FROM runs WHERE space = ? AND run_id = ?"
-                    # An import is undone in the lane: its memories move there if the project is later shared.
+                    # An import is undone in the lane, since its memories move there if the project is shared later.
                     is_own = not change.run_id.startswith(IMPORTS) and query(of_own, (own.space, change.run_id))
                     place = own if is_own else lanes["project"]
                 if place is None:
@@ -315,7 +315,7 @@ def _seen_by(project: ProjectRef, lanes: Lanes) -> Lanes:
 
 
 def _move_back(connection: sqlite3.Connection, seen: Lanes, operation: Operation) -> Operation:
-    """If an operation undoes a move between lanes, return one that moves the memory back, otherwise the operation."""
+    """Return the operation or, if it undoes a move between lanes, one that moves the memory back."""
     change = operation.change
     if not isinstance(change, UndoChange):
         return operation

@@ -1,8 +1,8 @@
-"""Spaces of a database: each reads only its own rows, and a write goes through a single space.
+"""The spaces of a database. Each reads only its own rows, and a write goes through a single space.
 
 A statement selects its space with `space = @SPACE`, which becomes `IN` if several are read together. The number is
 inserted into the statement, since the names of a space's full-text tables (`words_@SPACE`) cannot be arguments. SQLite
-refuses a statement with a leftover `@SPACE`: full-text tables are queried one at a time, or by `for_each`.
+refuses a statement that still contains `@SPACE`: full-text tables are queried one by one, or by `for_each`.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ def _of_spaces(*numbers: int) -> tuple[str, str]:
 
 
 class SpaceConnection:
-    """A connection whose statements apply to one space, or, if they only read, to several."""
+    """A connection whose statements apply to one space or, for reading, to several."""
 
     def __init__(self, connection: sqlite3.Connection, *numbers: int) -> None:
         self.connection = connection
@@ -42,18 +42,18 @@ class SpaceConnection:
 
 
 def visible(alias: str = "m", session: str = "?") -> str:
-    """The condition under which a viewer may see a memory. Only this condition isolates memories, so every read must
-    include it. `session` is the placeholder of the session's id."""
+    """The condition under which a viewer may see a memory. Nothing else isolates memories, so every read must include
+    it. `session` is the placeholder for the session's id."""
     return f"+{alias}.space = @SPACE AND {shown_to(alias, session)}"
 
 
 def shown_to(alias: str = "m", session: str = "?") -> str:
-    """Like `visible`, for a memory known to be in one of the spaces because another memory there refers to it."""
+    """Like `visible`, for a memory that must be in one of the spaces, because another memory there refers to it."""
     return f"({alias}.scope != 'session' OR {alias}.session_id = {session})"
 
 
 def is_newer(one: str, other: str) -> str:
-    """Return the condition that a memory is newer than another (both are aliases): `AgeKey` in SQL."""
+    """The condition that one memory is newer than another (both are aliases): `AgeKey` in SQL."""
     age = f"""coalesce(max({{0}}.occurred_at, min({{0}}.created_at, {{0}}.occurred_at + iif({{1}}.occurred_at IS NULL,
         {SOON_TOLD_S}, {DAY_S} * ({{0}}.occurred_at % {DAY_S} = 0)))), {{0}}.created_at)"""
     return " > ".join(f"({age.format(*pair)}, {pair[0]}.number)" for pair in ((one, other), (other, one)))
@@ -67,11 +67,11 @@ DOUBTS: Final = """(WITH RECURSIVE doubts(other, strength) AS (
     UNION ALL SELECT target, strength FROM memory_links WHERE source = m.number AND relation = 'contradicts')"""
 """The memories that possibly replace `m`, or those that in turn replaced them; or that `m` possibly replaces."""
 APART: Final = "memories AS a INDEXED BY memories_apart"
-"""The memories that are forgotten, no longer valid, or a session's own, read through a small index."""
+"""The memories that are forgotten, no longer valid, or private to a session, read through a small index."""
 
 
 class Spaces:
-    """Spaces that are read together, perhaps none; or a single space, which can also be written."""
+    """Spaces that are read together, possibly none; or a single space, which can also be written."""
 
     def __init__(self, file: SqliteFile, numbers: Sequence[int]) -> None:
         self.file = file
@@ -80,8 +80,8 @@ class Spaces:
         self._spaces = _of_spaces(*numbers)
 
     def for_each(self, statement: str) -> str:
-        """Repeat a statement with numbered arguments for each space: full-text tables are queried one at a time."""
-        numbers = self.numbers or (0,)  # which no space has
+        """Repeat a statement with numbered arguments for each space, since full-text tables are queried one by one."""
+        numbers = self.numbers or (0,)  # no space has the number 0
         return " UNION ALL ".join(statement.replace("@SPACE", str(number)) for number in numbers)
 
     def read(self, query: str, arguments: Arguments = ()) -> list[Any]:
@@ -100,7 +100,7 @@ class Spaces:
 
 
 def number_of_space(file: SqliteFile, name: str) -> int:
-    """Creates the space if it is missing."""
+    """The number of a space, which is created if it is missing."""
     known = file.read("SELECT number FROM spaces WHERE name = ?", (name,))
     if known:
         return int(known[0][0])
@@ -111,7 +111,7 @@ def number_of_space(file: SqliteFile, name: str) -> int:
 def empty_space(connection: SpaceConnection) -> None:
     connection.execute("INSERT INTO words_@SPACE (words_@SPACE) VALUES ('delete-all')")
     connection.execute("DELETE FROM names_@SPACE")
-    for table in OWNED:  # dependent rows are deleted with these
+    for table in OWNED:  # rows that depend on these are deleted with them
         connection.execute(f"DELETE FROM {table} WHERE space = @SPACE")  # noqa: S608 - our names
 
 

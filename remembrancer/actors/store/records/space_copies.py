@@ -25,7 +25,7 @@ NUMBERED: Final[dict[str, dict[str, str]]] = {
     "promotion_log": {"sequence": ""},
     "topics": {"number": ""},
 }
-"""The columns containing row numbers, with the tables that they refer to (empty: the row gets a new number)."""
+"""The columns that contain row numbers, with the tables that they refer to (empty: the row gets a new number)."""
 _NAMED: Final = frozenset(named for columns in NUMBERED.values() for named in columns.values() if named)
 _TAKEN: Final = (
     *("memories", "entities", "aliases", "memory_tags", "memory_entities", "names_to_find", "found_names"),
@@ -34,18 +34,18 @@ _TAKEN: Final = (
     *("runs", "cross_project_patterns", "topics"),
     *("maintenance", "lane_erasures", "passages"),
 )
-"""The tables to copy, ordered so that rows come after those that they refer to."""
+"""The tables to copy, in an order in which rows come after those that they refer to."""
 _DERIVED: Final = ("names_to_find", "found_names", "embedding_attempts", "passages")
 _IN_SPACE: Final = "SELECT number FROM memories WHERE space = @SPACE"
 _UNNAMED: Final = """DELETE FROM entities WHERE space = ?
     AND NOT EXISTS (SELECT 1 FROM memory_entities WHERE entity = number)
     AND NOT EXISTS (SELECT 1 FROM memory_entities WHERE subject = number)"""
-"""Deletes the entities of a space that no memory names, which release 0.2.0 may have left."""
+"""Deletes a space's entities that no memory names. Release 0.2.0 may have left some."""
 ROW_BATCH: Final = 2000
 
 
 def take_in(connection: sqlite3.Connection, old: sqlite3.Connection, name: str) -> int:
-    """Copy a database with one space into a space, and return its number. Missing columns get their defaults."""
+    """Copy the only space of a database into a space here, and return its number. Missing columns get defaults."""
     space = make_space(connection, name)
     last = "SELECT coalesce(max(number), 0) FROM"
     offsets = {table: int(connection.execute(f"{last} {table}").fetchone()[0]) for table in _NAMED}
@@ -70,7 +70,7 @@ def _copy(old: sqlite3.Connection, new: sqlite3.Connection, table: str, space: i
     ]
     if not names:
         return
-    if table == "names_to_find":  # triggers have queued all of them
+    if table == "names_to_find":  # triggers have queued all of these
         new.execute("DELETE FROM names_to_find WHERE memory > ?", (offsets["memories"],))
     shifts = [offsets.get(numbered.get(name, ""), 0) for name in names]
     columns, owner = ", ".join(f'"{name}"' for name in names), [space] if table in OWNED else []

@@ -1,4 +1,4 @@
-"""A space in SQLite as read and changed by rules. Callers open and commit the transaction."""
+"""A space in SQLite, as read and changed by rules. The callers open and commit the transaction."""
 
 import sqlite3
 from collections.abc import Iterable, Sequence
@@ -36,10 +36,10 @@ from remembrancer.protocol.writes import (
 
 SIMILAR: Final = "similar_to"
 MAX_TURNS: Final = 5000
-"""The number of recent turns kept for a session, so that a session that never ends does not grow forever."""
+"""The number of recent turns kept for a session, so that a session without an end does not grow without limit."""
 MAX_TOOL_CALLS: Final = 10_000
 SESSIONS_KEPT: Final = 16
-"""The number of sessions recorded for a memory: three are enough for a promotion."""
+"""The number of sessions recorded for a memory; three are enough for a promotion."""
 _OF_PROMOTION: Final = (
     "DELETE FROM promotion_log WHERE space = @SPACE AND (memory_id = ?1 OR merged_into = ?1)",
     "DELETE FROM cross_project_patterns WHERE space = @SPACE AND memory_id = ?1",
@@ -49,13 +49,13 @@ _TRACES: Final = (
     *_OF_PROMOTION,
     """DELETE FROM awaited_links WHERE target = ?1
        AND (SELECT space FROM memories WHERE number = awaited_links.source) = @SPACE""",
-    # Answers with its text, its tags or a reason; if the change is repeated, the memory is not found.
+    # Answers that contain its text, its tags or a reason. If the change is repeated, the memory is not found.
     *(
         f"DELETE FROM applied_operations WHERE space = @SPACE AND instr(result, '{name}') AND instr(result, ?1)"  # noqa: S608 - our names
         for name in ("TaggedResult", "ForgottenResult", "PromotedResult", "UpdatedResult")
     ),
 )
-"""Deletes the traces of a memory, including traces in the space of a project that it was promoted from."""
+"""Deletes the traces of a memory, including those in the space of the project from which it was promoted."""
 
 _WORDS: Final = "content, tags, summary, parts"
 _WORDS_OF: Final = f"SELECT number, {_WORDS} FROM memories WHERE number = ?"  # noqa: S608 - our names
@@ -74,14 +74,14 @@ class SqliteEdits(SpaceConnection):
         self.now = now
 
     def record_result(self, operation: Operation, result: Result) -> None:
-        """Keep the result for repeated requests, for the full time from now, even if the operation was queued."""
+        """Keep the result for repeated requests. The full time counts from now, even if the operation was queued."""
         self.execute(
             "INSERT OR REPLACE INTO applied_operations VALUES (@SPACE, ?, ?, ?)",
             (operation.operation_id, msgspec.msgpack.encode(result), max(self.now, operation.requested_at)),
         )
 
     def count_accesses(self, numbers: Sequence[int], at: float) -> None:
-        """Count an access to each memory (twice in the list counts twice)."""
+        """Count an access to each memory (a memory that is listed twice counts twice)."""
         self.execute(  # one statement for all, so that readers can use the interpreter meanwhile
             """UPDATE memories SET access_count = access_count + shown.count, last_accessed_at = ? FROM (
                    SELECT value AS memory, count(*) AS count FROM json_each(?) GROUP BY value) AS shown
@@ -90,7 +90,7 @@ class SqliteEdits(SpaceConnection):
         )
 
     def scrub(self, memory_id: str, at: float) -> bool:
-        """Delete what is left of an erased memory, unless it exists again. True if it was known here."""
+        """Delete the remains of an erased memory, unless it exists again. True if it was known here."""
         if self.query("SELECT 1 FROM memories WHERE space = @SPACE AND id = ?", (memory_id,)):
             return False
         is_erased = self.erased_at(memory_id) is not None
@@ -100,7 +100,7 @@ class SqliteEdits(SpaceConnection):
         return found or is_erased
 
     def erased_at(self, memory_id: str) -> float | None:
-        """The time at which a memory with that id was erased here; None if it never was."""
+        """The time at which the memory with this id was erased here; None if it was not."""
         rows = self.query("SELECT erased_at FROM erased WHERE space = @SPACE AND memory_id = ?", (memory_id,))
         return rows[0][0] if rows else None
 
@@ -121,7 +121,7 @@ class SqliteEdits(SpaceConnection):
     # Queries for rules.
 
     def memory(self, memory_id: str) -> Memory | None:
-        """A memory, whether forgotten or not, by its id or an alias."""
+        """A memory, forgotten or not, by its id or an alias."""
         return read_memory(self.query, memory_id)
 
     def history(self, memory_id: str) -> tuple[HistoryEntry, ...]:
@@ -168,7 +168,7 @@ class SqliteEdits(SpaceConnection):
         return rows[0][0] if rows else None
 
     def unlink(self, source: str, target: str, relation: str) -> float | None:
-        """Return the strength of the deleted link; None if it did not exist."""
+        """Delete a link and return its strength; None if there was none."""
         rows = self.query(f"DELETE {_OF_LINK} RETURNING strength", (source, target, relation))
         return rows[0][0] if rows else None
 
@@ -181,7 +181,7 @@ class SqliteEdits(SpaceConnection):
         )
 
     def note_erased(self, memory_id: str, at: float) -> None:
-        """Record that a memory was deleted for good: its id is never stored again."""
+        """Record that a memory was deleted for good, so that its id is never stored again."""
         self.execute("INSERT OR REPLACE INTO erased VALUES (@SPACE, ?, ?)", (memory_id, at))
 
     def forget_promotion(self, memory_id: str) -> None:
@@ -190,7 +190,7 @@ class SqliteEdits(SpaceConnection):
             self.execute(statement, (memory_id,))
 
     def note_use(self, memory_ids: Sequence[str], session_id: str) -> None:
-        """Record the first few sessions that use memories, except private ones. A shell or browser is not a session."""
+        """Record the first few sessions that use each non-private memory. A shell or browser is not a session."""
         if memory_ids and session_id not in ("", SHELL_SESSION, BROWSER_SESSION):
             self.execute(
                 """INSERT OR IGNORE INTO memory_sessions
@@ -202,7 +202,7 @@ class SqliteEdits(SpaceConnection):
 
     def insert(self, memory: PortableMemory, at: float, *, comes_whole: bool = False) -> None:
         """Insert a memory with its history. `at` is the same on every machine. A memory that `comes_whole` from
-        elsewhere has links from and to other memories, which wait until both ends exist."""
+        elsewhere brings links from and to other memories, which wait until both ends exist."""
         columns = columns_of(memory, STORED_FIELDS) | {name: getattr(memory, name) for name in UNVERSIONED_COLUMNS}
         columns |= {"archived_at": at if memory.status == "archived" else None}
         columns |= {"promotion_chain": as_json(memory.promotion_chain)}
@@ -218,7 +218,7 @@ class SqliteEdits(SpaceConnection):
         self._add_tags(number, memory.tags)
         self._link_entities(number, memory.related_entities, at)
         if comes_whole:
-            self.drop_history(memory.id)  # from its earlier time here: its own history includes it
+            self.drop_history(memory.id)  # left from its earlier time here, and contained in its own history
             self.executemany(
                 "INSERT OR IGNORE INTO awaited_links VALUES (?, ?, ?, ?, ?)",
                 [(number, link.target, link.relation, link.strength, link.created_at) for link in memory.links],
@@ -250,7 +250,7 @@ class SqliteEdits(SpaceConnection):
     def revise(
         self, before: Memory, entry: HistoryEntry, fields: tuple[str, ...], chain: Sequence[ChainLink] | None = None
     ) -> None:
-        """Add a version to a memory. `fields` are the changed fields; `chain` is the promotion chain, if it has
+        """Add a version to a memory. `fields` are the changed fields; `chain` is the promotion chain, if that has
         changed. If the content changes, all data derived from the old content is deleted."""
         after, at = entry.record, entry.changed_at
         columns = columns_of(after, fields) | {"version": entry.version}
@@ -288,7 +288,7 @@ class SqliteEdits(SpaceConnection):
                 "DELETE FROM memory_links WHERE relation IN (?1, 'contradicts') AND (source = ?2 OR target = ?2)",
                 (SIMILAR, number),
             )
-        elif "valid_until" in fields and after.valid_until is None:  # to compare it with later changes
+        elif "valid_until" in fields and after.valid_until is None:  # so that it is compared with later changes
             self.execute("DELETE FROM passages WHERE memory = ?", (number,))
 
     def _set(self, number: int, columns: dict[str, Any]) -> None:
@@ -299,7 +299,7 @@ class SqliteEdits(SpaceConnection):
         self.execute(f"INSERT INTO words_@SPACE (rowid, {_WORDS}) {_WORDS_OF}", (number,))
 
     def _drop_words(self, number: int) -> None:
-        """Remove a memory from the full text, by its row, which must not have changed since it was added."""
+        """Remove a memory from the full text, using its row, which must be unchanged since it was added."""
         drop = f"INSERT INTO words_@SPACE (words_@SPACE, rowid, {_WORDS}) SELECT 'delete', * FROM ({_WORDS_OF})"  # noqa: S608
         self.execute(drop, (number,))
 
@@ -307,11 +307,11 @@ class SqliteEdits(SpaceConnection):
         self.executemany("INSERT OR IGNORE INTO memory_tags VALUES (?, ?)", [(tag, number) for tag in tags])
 
     def _add_entry(self, memory_id: str, entry: HistoryEntry) -> None:
-        """Add a history entry, unless it already exists because the memory was here before. Its time is at least that
-        of the previous entry, since the clocks of a shared lane's hosts differ."""
+        """Add a history entry, unless it exists because the memory was here before. The entry's time is no earlier than
+        the previous entry's, since the clocks of a shared lane's hosts differ."""
         record = entry.record
         columns = asdict(entry) | {"record": as_json(record), "details": as_json(entry.details), "memory_id": memory_id}
-        self.execute(  # `+` keeps SQLite from scanning the index by time for the largest value
+        self.execute(  # `+` keeps SQLite from scanning the index on time for the largest value
             """INSERT OR IGNORE INTO history (space, memory_id, version, change, changed_at, session_id, operation_id,
                    record, details, owner)
                VALUES (@SPACE, :memory_id, :version, :change, max(:changed_at, ifnull((SELECT max(+changed_at)
@@ -342,7 +342,7 @@ class SqliteEdits(SpaceConnection):
         return found + len(chains)
 
     def record_events(self, change: RecordEvents) -> None:
-        """Add turns and tool calls; a tool call belongs to the last turn before it."""
+        """Add turns and tool calls. A tool call belongs to the last turn before it."""
         session = change.session_id
         its = "space = @SPACE AND session_id = "
         ((last,),) = self.query(f"SELECT coalesce(max(turn_number), 0) FROM turns WHERE {its}?", (session,))  # noqa: S608
@@ -380,7 +380,7 @@ class SqliteEdits(SpaceConnection):
         self.executemany("DELETE FROM names_@SPACE WHERE rowid = ?", gone)
 
     def _link_entities(self, memory: int, entities: Sequence[EntityRef], at: float) -> None:
-        """An entity with a subject gets an edge from it; the others get a `MENTIONED_WITH` edge from the first one."""
+        """An entity with a subject gets an edge from it. The others get a `MENTIONED_WITH` edge from the first one."""
         numbers = [self.number_of_entity(entity, at) for entity in entities]
         named: dict[str, int] = {}
         for entity, number in zip(entities, numbers, strict=True):
@@ -436,7 +436,7 @@ class ArrivingEdits(SqliteEdits):
         self._suspend_links(number)
         entities = read_entities(self.query, number)
         former = self.query("DELETE FROM memory_entities WHERE memory = ? RETURNING entity", (number,))
-        self.drop_history(memory_id)  # from its earlier time here: its own history includes it
+        self.drop_history(memory_id)  # left from its earlier time here, and contained in its own history
         source.execute(
             "UPDATE OR REPLACE history SET space = ? WHERE space = @SPACE AND memory_id = ?", (self.number, memory_id)
         )
@@ -449,7 +449,7 @@ class ArrivingEdits(SqliteEdits):
         self._take_passages(number)
 
     def _suspend_links(self, number: int) -> None:
-        """Suspend the links of a memory until both ends are again in one space."""
+        """Suspend the links of a memory until both ends are in one space again."""
         self.execute(
             """INSERT OR IGNORE INTO awaited_links SELECT l.source, t.id, l.relation, l.strength, l.created_at
                FROM memory_links AS l JOIN memories AS t ON t.number = l.target
@@ -474,7 +474,7 @@ class ArrivingEdits(SqliteEdits):
 
 LOGS: Final = ("history", "erased", "applied_operations", "promotion_log")
 WITH_SESSIONS: Final = (*LOGS, "sessions", "turns", "tool_calls")
-"""The tables, besides memories, whose rows may move when a space is merged into another one."""
+"""The tables, besides that of memories, whose rows may move when one space is merged into another."""
 
 
 def merge(source: SqliteEdits, target: int, tables: Sequence[str] = WITH_SESSIONS) -> None:
@@ -487,7 +487,7 @@ def merge(source: SqliteEdits, target: int, tables: Sequence[str] = WITH_SESSION
         (target,),
     ):
         arriving.take_over(number, memory_id)
-    here = "SELECT id FROM memories WHERE space = ?"  # memories that are not moved have a different history there
+    here = "SELECT id FROM memories WHERE space = ?"  # memories that stay have a different history there
     source.execute(f"DELETE FROM history WHERE space = @SPACE AND memory_id IN ({here})", (target,))  # noqa: S608
     for table in tables:
         source.execute(f"UPDATE OR IGNORE {table} SET space = ? WHERE space = @SPACE", (target,))  # noqa: S608

@@ -1,4 +1,4 @@
-"""The records of one space of the database: writes operations, and combines the parts that read."""
+"""The records of one space of the database: writes operations, and combines the classes that read."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 class Reader(SqliteSearch, SqliteBackground):
-    """The memories of several spaces that one viewer may see, for all reads except full-text search."""
+    """The memories in several spaces that one viewer may see, for all reads except full-text search."""
 
     def __init__(self, spaces: Spaces, users: frozenset[int]) -> None:
         self._file = spaces
@@ -48,7 +48,7 @@ class Reader(SqliteSearch, SqliteBackground):
 
     @staticmethod
     def of(spaces: Sequence[Records], database: SqliteFile | None = None) -> Reader:
-        """Return a reader of these spaces, narrowest first. `database` is only required if there are no spaces."""
+        """Return a reader of these spaces, narrowest first. `database` is required only if there are no spaces."""
         file, numbers = database or spaces[0]._file.file, [each.space for each in spaces]
         return Reader(Spaces(file, numbers), frozenset(each.space for each in spaces if each.is_users))
 
@@ -57,7 +57,7 @@ class Reader(SqliteSearch, SqliteBackground):
             return describe_session(query, self._file, session_id)
 
     def portable(self, memory_id: str, session_id: str | None, project_id: str | None = None) -> PortableMemory | None:
-        """None if the session (None: anybody) may not see the memory. Leaves out versions and links hidden from it."""
+        """None if the session (None: anybody) may not see the memory. Omits versions and links that it may not see."""
         with self._file.reading() as query:
             return read_portable(query, memory_id, session_id, project_id)
 
@@ -67,8 +67,8 @@ class Reader(SqliteSearch, SqliteBackground):
 
 
 class Limits(NamedTuple):
-    """At `database_bytes`, the database only accepts forgetting. `session` limits the memories that a session may
-    store."""
+    """At `database_bytes`, the database accepts only requests to forget or erase. `session` limits the memories that a
+    session may store."""
 
     database_bytes: int | None = None
     session: int | None = None
@@ -107,7 +107,7 @@ class Records(Reader, EmbeddedTexts):
 
     @property
     def works_here(self) -> bool:
-        """True if this host does the background work of the space: in a shared lane, if it was the last to write."""
+        """True if this host does the background work of the space; in a shared lane, the last host to write does."""
         return True
 
     @property
@@ -118,11 +118,11 @@ class Records(Reader, EmbeddedTexts):
     def lane_time(self) -> float | None:
         return self.time if self.is_shared else None
 
-    # Writing: on the thread that writes.
+    # Writing, on the thread that writes.
 
     def apply_in(self, connection: sqlite3.Connection, operation: Operation, destination: Records) -> Outcome:
-        """Apply a new operation, inside a transaction, and move its memory if the destination is another space. A
-        refusal is an outcome that writes nothing. SQLite's errors leave the transaction to be rolled back."""
+        """Apply a new operation inside a transaction, and move its memory if the destination is another space. If it is
+        refused, nothing is written, and the outcome says so. After an SQLite error, the caller must roll back."""
         full = destination._limit_error() if needs_room(operation.change) else None
         if full is not None:
             return full
@@ -145,7 +145,7 @@ class Records(Reader, EmbeddedTexts):
         return [memory_id for (memory_id,) in rows]
 
     def complete(self, operation: Operation, step: Callable[[Writer], Result]) -> Outcome:
-        """Carry out the last step of an operation in a durable transaction, unless it was completed before."""
+        """Carry out the last step of an operation in a durable transaction, unless this was done before."""
         with self._edits() as edits:
             earlier = read_applied(edits.query, operation.operation_id)
             return earlier or Writer(operation, edits).carry_out(step)
@@ -154,8 +154,8 @@ class Records(Reader, EmbeddedTexts):
         self._file.commits += 1
 
     def touch(self, numbers: Sequence[int], at: float, session_id: str = "", used: Sequence[str] = ()) -> None:
-        """Count an access to each memory (twice in the list counts twice), and note which memories the session has
-        used, if they are in this database. An access makes an archived memory active."""
+        """Count an access to each memory (one that is listed twice counts twice), and note which memories the session
+        has used, if they are in this database. An access makes an archived memory active."""
         with self._edits(is_access=True) as edits:
             edits.note_use(used, session_id)
             edits.count_accesses(numbers, at)
@@ -167,7 +167,7 @@ class Records(Reader, EmbeddedTexts):
             self._revive([memory_id for (memory_id,) in archived], at)
 
     def _revive(self, archived: Sequence[str], at: float) -> None:
-        with self._edits() as edits:  # an ordinary write: Review may show pairs of these memories again
+        with self._edits() as edits:  # an ordinary write, since Review may show pairs of these memories again
             revive(edits, archived, at)
 
     # Reading.
@@ -217,7 +217,7 @@ def apply_each(
 
 
 def apply_alone(connection: sqlite3.Connection, name: str, apply: Callable[[], Outcome]) -> Outcome:
-    """Apply one operation at a savepoint: if it cannot be written, nothing changes. `name` identifies it in the log."""
+    """Apply an operation at a savepoint: if it cannot be written, nothing changes. `name` identifies it in the log."""
     connection.execute("SAVEPOINT operation")
     try:
         outcome = apply()

@@ -29,7 +29,7 @@ RECORDS: Final = "records"
 
 @dataclass(frozen=True, slots=True)
 class WaitingWork:
-    """The consolidator's work in one space. `sessions` are active, or have ended and await processing; `promotable` are
+    """The consolidator's work in one space. `sessions` are active, or ended but not yet processed; `promotable` are
     memories of running sessions that might be promoted, newest first. `maintained_at` is the time of the last
     maintenance, `sessions_since` the number of sessions closed since, `oldest_at` the time of the first memory."""
 
@@ -51,9 +51,8 @@ def is_memory(number: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class AgeKey:
-    """The newer of two memories has the greater key: the day shown in lists, then the time of storing. Only this key
-    decides which may replace the other, however they are linked: an import may store an old memory after a newer one.
-    """
+    """The newer of two memories has the greater key: the day shown in lists, then the time when it was stored. Only
+    this key decides which may replace the other, however they are linked: an import may store the older one last."""
 
     occurred_at: float | None
     created_at: float
@@ -72,7 +71,7 @@ class AgeKey:
 
 
 class MemoryRecord(ListedMemory, frozen=True, kw_only=True):
-    """A memory as stored. `number` identifies it, in the space with the number `space` (0: it is a chunk of notes)."""
+    """A memory as stored. `number` identifies it in the space with the number `space` (0: it is a chunk of notes)."""
 
     number: int
     space: int = 0
@@ -83,20 +82,20 @@ class MemoryRecord(ListedMemory, frozen=True, kw_only=True):
 
 
 class Phrase(NamedTuple):
-    """Words in sequence, in lower case, separated by spaces. With `begins`, the last may be the start of a word."""
+    """Consecutive words in lower case, separated by spaces. With `begins`, the last one may be the start of a word."""
 
     words: str
     begins: bool = False
 
 
 Hits = dict[int, float]
-"""The BM25 scores of memories with words of a query, best first. Larger is better."""
+"""The BM25 scores of memories that contain words of a query, best first. Larger is better."""
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedMemory:
-    """The passages of a memory with their vectors, (len(passages), dimensions), unit length. `digest` is the SHA-256 of
-    the text that was embedded."""
+    """The passages of a memory with their vectors, (len(passages), dimensions), of unit length. `digest` is the SHA-256
+    of the text that was embedded."""
 
     number: int
     digest: bytes
@@ -117,7 +116,7 @@ class PassageVectors:
 @dataclass(frozen=True, slots=True)
 class Survey:
     """Statistics of spaces at the start of a recall, by space number: the number of unforgotten memories, visible or
-    not; the memories with each group of phrases; and the session's own memories, unless they are too many."""
+    not; the memories with each group of phrases; and the session's own memories, unless there are too many."""
 
     sizes: dict[int, int]
     postings: dict[int, list[list[int]]]
@@ -125,8 +124,8 @@ class Survey:
 
 
 class NearDuplicate(NamedTuple):
-    """A pair of similar memories, and the link to be stored between them, with `cosine` as its strength (for
-    `contradicts`, the probability). `seen` are the compared passages."""
+    """A pair of similar memories, and the link to store between them, with `cosine` as its strength (for `contradicts`,
+    the probability). `seen` are the passages that were compared."""
 
     later: int
     earlier: int
@@ -157,14 +156,14 @@ class RankingFacts(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """The memories around some others: the neighbours of each, with their distance in steps (from 1), and facts."""
+    """The memories around some others: each one's neighbours, with their distance in steps (from 1), and facts."""
 
     steps: dict[int, dict[int, int]]
     facts: dict[int, RankingFacts]
 
 
 class TextToEmbed(msgspec.Struct, frozen=True, gc=False):
-    """A text to embed, and its SHA-256. With `is_alone`, it is embedded alone, since workers have died with it."""
+    """A text to embed, and its SHA-256. If `is_alone`, it is embedded alone, since workers have died with it."""
 
     number: int
     content: str
@@ -177,8 +176,8 @@ class TextToEmbed(msgspec.Struct, frozen=True, gc=False):
 
 
 class FailedText(NamedTuple):
-    """A text that could not be embedded, with the reason. `died` is true if its worker died. A dead letter stays
-    unembedded at least until `until` (seconds since the epoch)."""
+    """A text that could not be embedded, with the reason. `died` is true if its worker died. A dead letter is not tried
+    again before `until` (seconds since the epoch)."""
 
     number: int
     reason: str
@@ -187,12 +186,12 @@ class FailedText(NamedTuple):
 
 
 MAX_ATTEMPTS: Final = 3
-"""The number of failed attempts, or dead workers, after which a text is a dead letter."""
+"""The number of failed attempts, or dead workers, that make a text a dead letter."""
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """A memory as it is in a space, without its history and links. `number` is the number of its row."""
+    """A memory as it is in a space, without its history and links. `number` is its row number."""
 
     number: int
     id: str

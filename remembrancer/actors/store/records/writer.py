@@ -1,4 +1,4 @@
-"""The rules shared by all operations: which memory may be changed, and the consequences of a new version.
+"""The rules shared by all operations: which memory may be changed, and what follows from a new version.
 
 The only clock is the time of the operation.
 """
@@ -44,20 +44,20 @@ RECORD_CONFIDENCE: Final = 0.8
 MAX_COMPARED: Final = 5
 """The number of memories with the same text that are compared with a new one, oldest first."""
 LinkBefore = tuple[str, str, str, float | None]
-"""A link as it was before a change: its source, target, relation and strength (None: the link did not exist)."""
+"""A link before a change: its source, target, relation and strength (None: the link did not exist)."""
 NAMED_FILES: Final = 8
-"""The number of files in the text of a session's record; the others are in its structured part."""
+"""The number of files named in the text of a session's record. The others are in its structured part."""
 
 
 class Revision(NamedTuple):
-    """The version of a memory after a change, and the changed fields; if no field changed, the version is as before."""
+    """A memory's version after a change, and the changed fields. If no field changed, this is the version before it."""
 
     version: int
     fields: tuple[str, ...]
 
 
 def restating(memory_id: str, memory: MemoryFields, created_at: float, scope: Scope) -> StoreMemory:
-    """The change that would store a memory now in that scope; an event keeps its time."""
+    """The change that would store a memory now in that scope. An event keeps its time."""
     again = StoreMemory(memory_id=memory_id, **memory.fields() | {"scope": scope})
     if again.type == "episodic" and again.occurred_at is None:
         return msgspec.structs.replace(again, occurred_at=created_at)
@@ -65,7 +65,7 @@ def restating(memory_id: str, memory: MemoryFields, created_at: float, scope: Sc
 
 
 class Writer:
-    """One operation on a space. `member` is the member of a shared lane that requested it, and None in any other space.
+    """One operation on a space. `member` is the member of a shared lane that requested it; None in any other space.
     `session_limit` is the number of memories that a session may store on this host."""
 
     def __init__(
@@ -77,11 +77,11 @@ class Writer:
         self.session_limit = session_limit
         self.at = operation.requested_at
         self.links: list[LinkBefore] = []
-        """The links that the operation has changed, apart from those whose change made a version."""
+        """The links that the operation has changed, except those whose change made a version."""
 
     def carry_out(self, step: Callable[[Writer], Result]) -> Outcome:
-        """Carry out the operation, or a step of it, and record its result. A refusal is an outcome that writes nothing.
-        SQLite's errors leave the transaction to be rolled back."""
+        """Carry out the operation, or a step of it, and record its result. If it is refused, nothing is written, and
+        the outcome says so. After an SQLite error, the caller must roll back."""
         try:
             result = step(self)
         except (InvalidInput, NotFound) as refusal:
@@ -97,8 +97,8 @@ class Writer:
         return memory
 
     def known_as(self, change: StoreMemory, session_id: str | None = None) -> Memory | None:
-        """The memory, if any, that says the same thing as a new memory in the same scope, and that the session (by
-        default the operation's) can see. If their metadata, which may name a file, differ, the texts must be equal."""
+        """The memory that says the same as a new memory in the same scope and that the session (by default the
+        operation's) can see, if any. If their metadata, which may name a file, differ, the texts must be equal."""
         session_id = self.operation.session_id if session_id is None else session_id
         for memory_id, scope in read_copies(self.space.query, "", change.content, session_id, MAX_COMPARED).items():
             if scope == change.scope and (scope != "session" or session_id == change.session_id):
@@ -113,7 +113,7 @@ class Writer:
         return is_visible(memory.now, self.operation.session_id)
 
     def entry(self, version: int, change: str, after: MemoryVersion, at: float, /, **details: object) -> HistoryEntry:
-        """Details that are None are left out."""
+        """A history entry. Details that are None are omitted."""
         return HistoryEntry(
             version,
             change,
@@ -143,7 +143,7 @@ class Writer:
         chain: tuple[ChainLink, ...] | None = None,
         **about: object,
     ) -> Revision:
-        """Make `after` the next version of a memory. Does nothing if nothing has changed.
+        """Make `after` the next version of a memory, unless nothing has changed.
 
         A new promotion `chain` alone makes a version. If the text changes, the summaries and session records that
         repeat the old text are forgotten, unless somebody has reworded them, and the memories that this one stood for
@@ -227,7 +227,7 @@ class Writer:
         )
 
     def write_record(self, session_id: str) -> None:
-        """Write the record of an ended session, unless it worked on no files. Replaces an earlier record."""
+        """Write the record of an ended session, unless it worked on no files. An earlier record is replaced."""
         query, its = self.space.query, "WHERE space = @SPACE AND session_id = ?"
         files = files_worked_on(query, session_id, self.operation.project.path)
         ended = query(f"SELECT ended_at FROM sessions {its} AND ended_at IS NOT NULL", (session_id,))  # noqa: S608
@@ -257,7 +257,7 @@ class Writer:
 
 
 def make_active(space: SqliteEdits, memory: Memory, change: str, reason: str, at: float) -> None:
-    """Reactivate a memory, in a version that is no older than the previous one and belongs to no operation."""
+    """Reactivate a memory. The new version is no older than the previous one, and belongs to no operation."""
     after = msgspec.structs.replace(memory.now, status="active")
     details = {"reason": reason, "fields": ("status",)}
     entry = HistoryEntry(memory.version + 1, change, max(at, memory.updated_at), "", "", after, details)

@@ -1,5 +1,5 @@
 """The candidates of a recall: the memories nearest to the question by meaning and by words, their neighbours, and all
-data for ranking them. A session's memories have their own candidates, so that the project's do not crowd them out."""
+data for ranking them. A session's memories have their own candidates, so that the project's do not displace them."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from remembrancer.protocol.reads import Strategy
 from remembrancer.protocol.work import CALIBRATED, CosineScale
 
 CANDIDATES: Final = 50
-"""The number of memories taken from each search, in each scope."""
+"""The number of memories taken from each search in each scope."""
 EXPANDED: Final = 10
-"""The number of best hits by meaning, and by words, whose neighbours also become candidates."""
+"""The number of best hits by meaning, and of best hits by words, whose neighbours also become candidates."""
 FIRST_SEARCH: Final = 2 * CANDIDATES
-"""The number of memories in the first search, since some may not pass the filters."""
+"""The number of memories in the first search. It is larger, since some may not pass the filters."""
 FEW: Final = 1000
-"""If a session has at most this many memories of its own, separate candidates are taken from them."""
+"""If a session has at most this many memories, candidates are also taken from these alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class Rows(Candidates):
     refs: NDArray[np.int64]
     facts: NDArray[np.object_]
     words: NDArray[np.bool_]
-    """The question's units that each candidate contains, one column per unit."""
+    """The units of the question that each candidate contains, one column per unit."""
     vectors: Vectors
     """The mean of each candidate's passages, of unit length; 0 if it has no passages."""
 
@@ -115,8 +115,8 @@ def find_words(view: View, question: Question) -> Search:
 
 
 def find_candidates(search: Search) -> tuple[Rows, Strategy]:
-    """Return the candidates of all sides, and the strategy that found them. The search by words is ignored if only
-    vectors were requested and there are any."""
+    """Return the candidates of all sides, and the strategy that found them. If only vectors were requested, hits by
+    words count only where there are no vectors."""
     view, question, strategy = search.view, search.question, search.question.request.strategy
     near: dict[int, Nearest] = {}
     hits: list[Hits] = []
@@ -145,7 +145,7 @@ def find_candidates(search: Search) -> tuple[Rows, Strategy]:
 
 
 def _nearest(side: Side, near: Nearest, vector: Vectors | None, facts: Mapping[Ref, RankingFacts]) -> Nearest:
-    """Return a side's nearest `CANDIDATES`; some may lack `facts`. `near` are the nearest of any scope."""
+    """Return a side's nearest `CANDIDATES`, some perhaps without `facts`. `near` are the nearest in any scope."""
     vectors, scopes = side.source.vectors, side.filters.scopes
     assert vector is not None
     assert vectors is not None
@@ -164,7 +164,7 @@ def describe(
     bm25: Mapping[Ref, float] = MappingProxyType({}),
     first: Collection[Ref] = (),
 ) -> Rows:
-    """Return these memories, and the neighbours of those in `first`, as candidates."""
+    """Return these memories as candidates, with the neighbours of those in `first`."""
     view, question, vector = search.view, search.question, search.vector
     known = dict(facts)
     around: dict[Ref, dict[Ref, int]] = {}
@@ -176,7 +176,7 @@ def describe(
             other: neighbours.facts[other] for ref in first for other in around.get(ref, ()) if other not in known
         }
     refs, count = list(known), len(known)
-    every = dict.fromkeys(chain(refs, *(around.get(ref, ()) for ref in refs)))  # the neighbours behind the candidates
+    every = dict.fromkeys(chain(refs, *(around.get(ref, ()) for ref in refs)))  # also the neighbours of candidates
     places = {ref: place for place, ref in enumerate(every)}
     matched = np.zeros((len(places), len(question.units)), dtype=bool)
     for unit, having in enumerate(search.postings):
@@ -238,7 +238,7 @@ class Compared(NamedTuple):
 
 
 def compare(passages: PassageVectors, query: Vectors, scale: CosineScale = CALIBRATED) -> Compared:
-    """Compare memories with a query's vector (dimensions,). The cosines are on the default model's scale."""
+    """Compare memories with the vector of a query (dimensions,). The cosines are on the default model's scale."""
     if not passages.numbers:
         return Compared([], np.zeros(0), np.zeros(0), np.zeros((0, len(query)), dtype=np.float32))
     cosines = (passages.vectors @ query).astype(np.float64)

@@ -1,6 +1,6 @@
 """The memories that a session should know for its task: all valid ones if they fit, or else those that apply to every
 task (conventions, decisions, preferences) and those that a search for the task finds. Memories that were merged or
-summarised into another that the session may see are left out; closed open ends are only named."""
+summarised into another that the session may see are omitted; closed open ends are only named."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from remembrancer.protocol.reads import (
 )
 
 MAX_CONSIDERED: Final = 600
-"""More memories would never fit."""
+"""More memories than this would never fit."""
 MAX_SEARCH_RESULTS: Final = 40
 MAX_FILES: Final = 20
 """The number of files considered, in the given order."""
@@ -49,7 +49,7 @@ LOAD_BATCH: Final = 64
 SUBJECTS: Final = 24
 MIN_SUBJECT_MEMORIES: Final = 2
 CLOSED_NAMED_S: Final = 14 * 86_400.0
-"""The time after its end for which an open end is named."""
+"""For this long after its end, an open end is still named."""
 T = TypeVar("T")
 
 
@@ -68,10 +68,10 @@ class Gathering:
         return longest_within(self.request.part_tokens)
 
     async def gathered(self) -> ContextGathered:
-        with_task = bool(self.request.task)  # without a task, the most important ones are returned
+        with_task = bool(self.request.task)  # without a task, the most important ones
         listed, is_all = await self._in_thread(lambda: self._first("important", or_none=with_task))
         every = [each for each in listed if not each.done]
-        lengths = (math.inf, self._longest) if is_all else ()  # a long text is cut if all the others fit then
+        lengths = (math.inf, self._longest) if is_all else ()  # a long text is cut if everything fits then
         choices = (choose(self.request.tokens, every, longest=longest) for longest in lengths)
         choice = next((each for each in choices if not each.left_out), None)
         subjects: tuple[tuple[str, int], ...] = ()
@@ -105,7 +105,7 @@ class Gathering:
         return {known[number][1]: at for number, at in self.view.reader.edited_among(list(known)).items()}
 
     def _with_doubts(self, memories: Sequence[RecalledMemory]) -> list[RecalledMemory]:
-        """Mark the memories that Review says another one here may replace."""
+        """Mark the memories that, according to Review, another memory in the list may replace."""
         known = {each.id: each for each in memories}
         for pair in pairs_in_review(self.view.reader, self.request.session_id):  # the most probable first
             older = known.get(pair.older.id)
@@ -116,7 +116,7 @@ class Gathering:
     def _first(
         self, order: Order, kinds: tuple[Kind, ...] = (), *, or_none: bool = False
     ) -> tuple[list[RecalledMemory], bool]:
-        """Return the first matching memories (with `or_none`, all or none), and True if these are all."""
+        """Return the first matching memories (with `or_none`, all or none), and True if there are no more."""
         filters = Filters(self.request.session_id, kinds=kinds)
         room = self.request.tokens * CHARACTERS_A_TOKEN  # more than this is not read
         found: list[RecalledMemory] = []
@@ -194,7 +194,7 @@ class Gathering:
             if each.type == "episodic" or text not in texts:
                 once.append(each)
             texts.add(text)
-        # A summary does not represent its sources while one of them is probably replaced.
+        # A summary does not represent its sources while one of them has probably been replaced.
         sources = {each.id: each for each in once if each.status == "consolidated"}
         outdated = {name for name, each in sources.items() if each.possibly_superseded_by}
         apart = {
@@ -207,14 +207,14 @@ class Gathering:
         return [each for each in once if each.id not in hidden] or once
 
     def _shown(self, record: MemoryRecord) -> RecalledMemory:
-        return as_recalled(record, Scores(0.0, 0.0), self.now)  # no query, so no relevance
+        return as_recalled(record, Scores(0.0, 0.0), self.now)  # without a query, there is no relevance
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self.threads, work)
 
 
 class OpenFiles:
-    """The files that are open, at most `MAX_FILES`. Their paths may use any system's separators."""
+    """The open files, at most `MAX_FILES`. Their paths may use the separators of any system."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         parts = dict.fromkeys(PureWindowsPath(path.strip()).parts for path in paths[:MAX_FILES])
@@ -228,6 +228,6 @@ class OpenFiles:
         return " ".join(part for part in (*stems, task) if part)
 
     def is_source(self, file: str | None) -> bool:
-        """True if one path is the end of the other, such as `auth/service.py` and `/home/me/src/auth/service.py`."""
+        """True if one path is the end of another, as `auth/service.py` is of `/home/me/src/auth/service.py`."""
         parts = PureWindowsPath((file or "").strip()).parts
         return bool(parts) and any(path[-len(parts) :] == parts or parts[-len(path) :] == path for path in self.parts)

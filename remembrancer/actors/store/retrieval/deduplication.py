@@ -22,28 +22,28 @@ from remembrancer.protocol.reads import Recalled, RecalledMemory, Scores, Strate
 SPARE: Final = 10
 """The number of additional memories loaded, since some are removed as duplicates."""
 MOST_LOADED: Final = 300
-"""Once this many memories are loaded, chains of replacements are not followed further."""
+"""If this many memories are loaded, chains of replacements are not followed any further."""
 SAME_COSINE: Final = 0.90
 """The cosine above which memories of different scopes are duplicates, if their words agree."""
 NEAR_COSINE: Final = 0.95
 """The cosine above which memories of one scope are compared word by word."""
 STRONGER: Final = 2.0
-"""The factor by which the memory in the narrower scope must be stronger to represent both."""
+"""The memory in the narrower scope represents both if it is stronger by this factor."""
 UNRANKED: Final = Scores(0.0, 0.0)
 """The scores of a memory that is shown only because it probably replaces a result."""
 UNKNOWN: Final = Scores(-np.inf, 0.0)
 COMPARED_CHARACTERS: Final = 2000
-"""A longer text says more than one thing, so it only duplicates the identical text."""
+"""A longer text says more than one thing, so it is a duplicate only if the texts are identical."""
 CLOSE: Final = 0.5
-"""A later memory that probably replaces an earlier one precedes it if its score is at least this share of the earlier
-one's; otherwise the question is about something that only the earlier one covers."""
+"""A later memory that probably replaces an earlier one comes before it if its score is at least this share of the
+earlier one's. If it is lower, the question is about something that only the earlier one covers."""
 
 Scored = Sequence[tuple[Ref, Scores]]
 """Candidates, best first."""
 
 
 class Ranking(NamedTuple):
-    """The first `answering` candidates may be in the answer; the next `below` are there only if a request asks for
+    """The first `answering` candidates may be in the answer. The next `below` are used only if a request asks for
     omitted memories. `vectors` are the means of the candidates' passages, if known."""
 
     scored: Scored
@@ -115,7 +115,7 @@ def show(search: Search, ranking: Ranking) -> Recalled:
 
 
 def _left_out(search: Search, ranking: Ranking, shown: Collection[Ref]) -> tuple[RecalledMemory, ...]:
-    """Return the best candidates that are not shown, and the memory that the request is about, if requested."""
+    """Return the best candidates that are not shown and, if requested, the memory that the request is about."""
     view, request = search.view, search.question.request
     if not request.left_out:
         return ()
@@ -127,9 +127,9 @@ def _left_out(search: Search, ranking: Ranking, shown: Collection[Ref]) -> tuple
 
 
 def demote_replaced(entries: Sequence[Entry]) -> list[Entry]:
-    """Move each entry right behind the entries that supersede it, and those that probably do and score well enough
-    (`CLOSE`); others that probably supersede it come right behind it. An entry inherits the better scores of the entry
-    that it replaces: it is the valid answer to the same questions."""
+    """Move each entry to just behind the entries that supersede it, and those that probably do and score well enough
+    (`CLOSE`); others that probably supersede it come just behind it. An entry inherits the better scores of the entry
+    that it replaces, since it is the valid answer to the same questions."""
     known = {entry.record.id: entry for entry in entries}
     inherited = {newer: old.scores for old in reversed(entries) for newer in old.record.superseded_by}
     ordered: list[Entry] = []
@@ -144,7 +144,7 @@ def demote_replaced(entries: Sequence[Entry]) -> list[Entry]:
         for newer in (*entry.record.superseded_by, *entry.record.possibly_superseded_by):
             if (later := known.get(newer)) is None:
                 continue
-            # Without the loss for being replaced itself, so that the last memory of a chain is shown first.
+            # Without the penalty for being replaced itself, so that the last memory of a chain comes first.
             own = later.scores.final - later.scores.shares.get("outdated", 0.0)
             if newer in entry.record.superseded_by or own >= CLOSE * entry.scores.final:
                 place(later, scores)
@@ -160,9 +160,9 @@ def demote_replaced(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def _replacing(view: View, loaded: Sequence[Entry], ranked: Scored) -> Scored:
-    """Return the missing memories that replace the loaded ones. One that was not a candidate gets the scores of the
-    memory that it replaces, or `UNRANKED` if it only probably replaces it. Also return summaries of two or more loaded
-    memories, with the best of their scores."""
+    """Return the missing memories that replace loaded ones. One that was not a candidate gets the scores of the memory
+    that it replaces, or `UNRANKED` if it only probably does. Also return summaries of two or more loaded memories, with
+    the best of their scores."""
     known = {entry.ref: entry for entry in loaded}
     behind = [ref for ref, entry in known.items() if entry.record.status == "consolidated" and entry.is_current]
     found: dict[Ref, Scores] = {}
@@ -203,7 +203,7 @@ def _loaded(search: Search, ranking: Ranking, page: Scored) -> list[Entry]:
             scores,
             strength_of(record, question.now),
             ranking.vectors.get(ref),
-            # A forgotten or expired memory must not represent a current one, so it only matches by id.
+            # A forgotten or expired memory must not represent a current one, so it matches only by id.
             is_current=not record.forgotten and not has_ended(record.valid_until, question.now),
         )
         for ref, scores in page
@@ -213,12 +213,12 @@ def _loaded(search: Search, ranking: Ranking, page: Scored) -> list[Entry]:
 
 def deduplicate(entries: Sequence[Entry]) -> list[Entry]:
     """Sort the entries by final score, and let one of several duplicates (see `_is_kept`) represent them all, with the
-    best scores. A summary replaces its sources if two or more are found. Otherwise a derived memory is left out if one
+    best scores. A summary replaces its sources if two or more are found. Otherwise, a derived memory is omitted if one
     of its sources comes before it, since the source fits the question better."""
     ordered = _summed_up(sorted(entries, key=lambda entry: (-entry.scores.final, -entry.record.updated_at)))
     cosines = _cosines(ordered)
     groups: dict[int, list[int]] = {}
-    """The kept positions, each with the positions of all entries that it represents."""
+    """The places of the kept entries, each with the places of all entries that it represents."""
     for place, entry in enumerate(ordered):
         rivals = [each for each in groups if _say_the_same(ordered[each], entry, cosines[each][place])]
         rivals.sort(key=lambda each: min(groups[each]))
@@ -239,9 +239,9 @@ def deduplicate(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def _summed_up(ordered: Sequence[Entry]) -> list[Entry]:
-    """Replace several sources of a summary with the summary, at the rank of the first one. A summary with a source that
-    is probably replaced is left out instead if all its sources are present; the first of these inherits its better
-    scores."""
+    """Replace several sources of a summary with the summary, at the rank of the first one. If one of the sources is
+    probably replaced and all of them are present, the summary is omitted instead, and the first source inherits its
+    better scores."""
     hidden = {each.record.id: each for each in ordered if each.record.status == "consolidated" and each.is_current}
     left: set[str] = set()
     best: dict[str, Scores] = {}
@@ -266,7 +266,7 @@ def _summed_up(ordered: Sequence[Entry]) -> list[Entry]:
 
 
 def _standing_for(ordered: Sequence[Entry], place: int, members: Sequence[int]) -> Entry:
-    """Return the kept entry of a group, with the tags, scopes and ids of the others."""
+    """Return the entry that is kept from a group, with the tags, scopes and ids of the others."""
     entry = ordered[place]
     group = [entry, *(ordered[each] for each in sorted(members) if each != place)]
     scopes = {each.record.scope for each in group}
@@ -299,7 +299,7 @@ def _is_kept(earlier: Entry, later: Entry) -> bool:
 
 
 def _cosines(entries: Sequence[Entry]) -> list[list[float]]:
-    """A missing vector has the cosine 0 with all others."""
+    """The cosines of all pairs; 0 if a vector is missing."""
     nowhere = np.zeros(next((len(each.vector) for each in entries if each.vector is not None), 0))
     matrix = np.array([nowhere if each.vector is None else each.vector for each in entries])
     return (matrix @ matrix.T).tolist() if entries else []
@@ -317,7 +317,7 @@ def _say_the_same(one: Entry, other: Entry, cosine: float) -> bool:
         return False
     if in_one_scope:
         if a.id in b.derived_from or b.id in a.derived_from:
-            return False  # `deduplicate` decides about them
+            return False  # `deduplicate` decides about these
         if "episodic" in (a.type, b.type) and abs(a.happened_at - b.happened_at) >= SAME_EVENT_S:
             return False
     if max(len(a.content), len(b.content)) > COMPARED_CHARACTERS:

@@ -2,7 +2,7 @@
 
 A node is an entity in all spaces and spellings: the key of a name, and a type. An edge is stated by memories; it is
 stale if all of them are forgotten. In the database, edges are rows of `memory_entities`: `subject` --`edge`-->
-`entity`, stated by `memory`. Queries are bounded, so that hubs do not make them long.
+`entity`, stated by `memory`. Queries have limits, so that hubs do not make them slow.
 """
 
 import math
@@ -26,16 +26,16 @@ MAX_ROWS, MIN_ROWS = 1000, 50
 MAX_EDGES: Final = 200
 """The number of edges in one answer, best supported first."""
 MAX_FACTS: Final = 1000
-"""The number of memories in one answer about the sources of edges."""
+"""The number of memories in an answer about where edges come from."""
 PAGERANK_SEEDS: Final = 20
 MAX_COUNTED: Final = 1000
-"""The limit on counting each kind of edge of a memory at which a walk starts."""
+"""The maximum to which each kind of edge is counted for a memory at which a walk starts."""
 MIN_SHARE: Final = 0.03
-"""Smaller shares of the walk come from names in many memories, such as speakers' names."""
+"""Smaller shares of the walk come from names that are in many memories, such as speakers' names."""
 MIN_RECEIVED: Final = 1e-9
-"""Anything smaller is rounding error."""
+"""Smaller values are rounding errors."""
 IS_APART: Final = "a.number = {}.memory AND (a.forgotten_at IS NOT NULL OR a.scope = 'session')"
-"""Most memories are not in this index: they are unforgotten and visible to all users of the space."""
+"""Few memories are in the index used here: most are unforgotten and visible to all users of the space."""
 IS_SHOWN: Final = f"""NOT EXISTS (SELECT 1 FROM {APART} WHERE {IS_APART.format("s")}
                       AND NOT {shown_to("a")})"""  # noqa: S608 - fixed clauses
 IS_VISIBLE: Final = f"EXISTS (SELECT 1 FROM memory_entities AS s WHERE s.entity = e.number AND {IS_SHOWN})"  # noqa: S608 - fixed clauses
@@ -68,7 +68,7 @@ class Edge(NamedTuple):
 
 
 class Expansion(NamedTuple):
-    """Edges, each with the number of valid memories that state it. `cut`: not all edges were read."""
+    """Edges, each with the number of valid memories that state it. If `cut`, not all edges were read."""
 
     edges: Mapping[Edge, int]
     cut: bool = False
@@ -139,15 +139,15 @@ class Graph:
         self._nodes: dict[int, Node] = {}
         self._numbers: defaultdict[Node, list[int]] = defaultdict(list)
         self._looked_up: set[str] = set()
-        """The keys whose spellings are all known."""
+        """The keys for which all spellings are known."""
         self.names: dict[Node, str] = {}
-        """The nodes' names, each in one of its spellings."""
+        """The names of the nodes, each in one of its spellings."""
         self.relationships: dict[str, str] = {}
         """The relationships of edges by key, each in one of its spellings."""
 
     def nodes_with(self, keys: Collection[str], spelled: str = "") -> list[Node]:
-        """Return the nodes that the session may see. If one of a node's entities is `spelled` this way, the node gets
-        this name."""
+        """Return the nodes with these keys that the session may see. A node with an entity that is `spelled` this way
+        gets this name."""
         self._looked_up.update(keys)
         rows = self._read(
             f"""{_ENTITIES} WHERE e.space = @SPACE AND e.key IN {AMONG} AND {IS_VISIBLE}
@@ -157,7 +157,7 @@ class Graph:
         return self._add_rows(rows)
 
     def matching(self, phrases: Sequence[Phrase], limit: int) -> list[Node]:
-        """Return the best `limit` nodes of each space whose names have any of the phrases."""
+        """Return the best `limit` nodes of each space whose names contain any of the phrases."""
         if not phrases:
             return []
         match = expression_of(phrases)
@@ -199,7 +199,7 @@ class Graph:
         """Return the best supported edges of these nodes in each direction. `relationship` is a `name_key`."""
         numbers = self._numbers_of(nodes)
         most, cut = _share(len(numbers)), False
-        live: dict[tuple[int, str, int], int] = {}  # of subject, relationship in one spelling, and target
+        live: dict[tuple[int, str, int], int] = {}  # by subject, relationship in one spelling, and target
         for way, end, order in _WAYS:
             rows: list[Any] = []
             for number in numbers if direction in ("both", way) else ():
@@ -217,7 +217,7 @@ class Graph:
                 rows += of_one
             rows.sort(key=lambda row: (-row[3], row[:3]))
             cut = cut or len(rows) > MAX_EDGES
-            for row in rows[:MAX_EDGES]:  # the same edge may be seen from both ends
+            for row in rows[:MAX_EDGES]:  # both ends may read the same edge
                 live[row[:3]] = max(row[3], live.get(row[:3], 0))
         self._add_entities(end for subject, _, target in live for end in (subject, target))
         edges: Counter[Edge] = Counter()
@@ -282,7 +282,7 @@ class Graph:
         self, nodes: Collection[Node], filters: Filters, limit: int, relationship: str | None = None
     ) -> dict[int, RankingFacts]:
         """Return the `limit` most important and the `limit` latest memories that name these nodes, with this
-        `relationship` (a `name_key`) if given. Only the newest memories of a hub are read."""
+        `relationship` (a `name_key`) if it is given. Only the newest memories of a hub are read."""
         numbers = self._numbers_of(nodes)
         condition, allowed = condition_of(filters)
         facts: dict[int, RankingFacts] = {}
@@ -315,10 +315,10 @@ class Graph:
         return named
 
     def neighbourhood(self, nodes: Mapping[int | str, int]) -> Around[int | str]:
-        """Return the degrees of memories (by number) and entities (by key), and the neighbours of those whose degree
-        is within their limit. A memory is adjacent to the entities that it names and to linked memories (but see
-        `ALIKE`); an entity also to the entities that a memory relates it to. Hidden and forgotten neighbours are left
-        out, but hidden edges count. Each kind of edge is counted up to the largest limit, plus one."""
+        """Return the degrees of memories (by number) and entities (by key), and the neighbours of those whose degree is
+        within their limit. A memory is adjacent to the entities that it names and to linked memories (but see `ALIKE`);
+        an entity also to the entities that a memory relates it to. Hidden and forgotten neighbours are omitted, but
+        hidden edges count. Each kind of edge is counted up to the largest limit plus one."""
         degrees: dict[int | str, int] = {}
         near: defaultdict[int | str, dict[int | str, None]] = defaultdict(dict)
         keys = {node: most for node, most in nodes.items() if isinstance(node, str)}

@@ -25,9 +25,9 @@ from remembrancer.protocol.wire import Notice
 
 HOPS: Final = 2
 WIDEST: Final = 50
-"""The number of entities at each level, best connected first, from which a walk continues."""
+"""The number of entities on each level, best connected first, from which a walk continues."""
 CONNECTED: Final = 100
-"""The number of connected memories examined: the most important and the latest of the nearest."""
+"""The number of connected memories examined: of the nearest ones, the most important and the latest."""
 MAX_STARTS: Final = 20
 SUGGESTIONS: Final = 5
 RELATIONSHIPS: Final = 50
@@ -35,7 +35,7 @@ RELATIONSHIPS: Final = 50
 FACTS: Final = 10
 """The number of memories listed for a relationship."""
 COUNTED: Final = 20
-"""The number of entities beyond the limit whose memories are counted to choose the entities shown."""
+"""The number of entities beyond the limit for which memories are counted, to choose the entities to show."""
 TYPES: Final = 50
 """The number of types of relationships (and of entities) in an answer, most frequent first."""
 TOPICS: Final = 10
@@ -43,14 +43,14 @@ TOPICS: Final = 10
 MAX_WORDS: Final = 4
 """The maximum number of words in a name, separated by spaces."""
 MAX_PARTS: Final = 8
-"""The maximum number of runs of letters and digits in a name: `src/app/main.py` is one word with four."""
+"""The maximum number of runs of letters and digits in a name: `src/app/main.py` is one word with four runs."""
 LONGEST_TEXT: Final = 100
-"""The number of parts read from a text; any later names are left to the other searches."""
+"""The number of parts read from a text. Names after that are left to the other searches."""
 _WORD: Final = re.compile(r"\S+")
 _PART: Final = re.compile(r"[^\W_]+")
 _POSSESSIVE: Final = re.compile(r"['\u2019]s\b", re.IGNORECASE)
 LONE_WORTH: Final = 0.8
-"""The worth of a memory with a single nearest entity, as a fraction of its worth with many."""
+"""The worth of a memory with a single nearest entity, as a fraction of the worth of one with many."""
 
 
 class Reached(NamedTuple):
@@ -63,7 +63,7 @@ class Reached(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Walk:
     """`reached` is ordered by distance, then by connections. `edges` are those of all nodes nearer than the walk's
-    depth, each with the number of memories that state it. `cut`: the walk was incomplete."""
+    depth, each with the number of memories that state it. If `cut`, the walk is incomplete."""
 
     reached: dict[Node, Reached]
     edges: dict[Edge, int]
@@ -107,8 +107,8 @@ def connection(entities: Iterable[Reached]) -> float:
 def connections(
     graph: Graph, query: str, filters: Filters, matching: Mapping[Ref, RankingFacts]
 ) -> dict[Ref, tuple[RankingFacts, float]] | None:
-    """Return the memories connected with the entities in the query, with their ranking facts and their nearness in
-    (0, 1]; None if the query names no entity. `matching` are memories found otherwise, to be included if connected."""
+    """Return the memories connected with the entities in the query, with their ranking facts and their nearness in (0,
+    1]; None if the query names no entity. `matching` are memories found by other searches, included if connected."""
     spans = spans_of(query)
     nodes = graph.nodes_with(list(dict.fromkeys(spans.values())))
     keys = set(longest(spans, {node.key for node in nodes}).values())
@@ -147,7 +147,7 @@ def search_graph(request: SearchGraph, view: View, now: float) -> GraphFound:
         phrases = phrases_of(name_words(request.entity)) if request.entity_type is None else ()
         likely = graph.matching(phrases, SUGGESTIONS)
         return GraphFound((), suggestions=tuple(dict.fromkeys(graph.names[node] for node in likely))[:SUGGESTIONS])
-    # Entities beyond the limit, and anything farther, are left out of the answer.
+    # The answer omits entities beyond the limit, and everything farther away.
     walked = walk(nodes, expand, request.depth, max(WIDEST, request.limit))
     if walked.cut:
         text = "The graph has too many edges here: only the best connected entities were followed."
@@ -155,7 +155,7 @@ def search_graph(request: SearchGraph, view: View, now: float) -> GraphFound:
     counts = graph.memory_counts(list(walked.reached)[: request.limit + COUNTED])
 
     def rank(node: Node) -> tuple[int, int, int, Node]:
-        reached = walked.reached[node]  # nearest first, then those named by most memories
+        reached = walked.reached[node]  # nearest first, then those that most memories name
         return reached.distance, -counts[node], -reached.weight, node
 
     chosen = {node: walked.reached[node] for node in sorted(counts, key=rank)[: request.limit]}
@@ -261,7 +261,7 @@ def _memories(
 
 
 Span = tuple[int, int]
-"""A possible name in a text: the indices of its first part and of the part after its last."""
+"""A possible name in a text: the index of its first part, and that of the part after its last."""
 
 
 def spans_of(text: str) -> dict[Span, str]:
@@ -269,7 +269,7 @@ def spans_of(text: str) -> dict[Span, str]:
     normal = _POSSESSIVE.sub(" ", unicodedata.normalize("NFKC", text))
     words = enumerate(_WORD.finditer(normal))
     every = ((part.group().casefold(), place) for place, word in words for part in _PART.finditer(word.group()))
-    parts = list(islice(every, LONGEST_TEXT))  # each with the index of the word that it belongs to
+    parts = list(islice(every, LONGEST_TEXT))  # each with the index of its word
     return {
         (begin, end): key
         for begin in range(len(parts))
@@ -281,7 +281,7 @@ def spans_of(text: str) -> dict[Span, str]:
 
 
 def longest(spans: Mapping[Span, str], known: Container[str]) -> dict[Span, str]:
-    """Return the known spans, in text order. Of two that overlap, the longer one counts."""
+    """Return the known spans in text order. If two overlap, the longer one counts."""
     taken: set[int] = set()
     chosen: dict[Span, str] = {}
     for begin, end in sorted(spans, key=lambda span: (span[0] - span[1], span)):

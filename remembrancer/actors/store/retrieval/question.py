@@ -20,17 +20,17 @@ from remembrancer.protocol.reads import Recall
 
 MAX_TERMS: Final = 40
 READ: Final = 16_384
-"""The number of characters read from a question; anything longer is a document."""
+"""The number of characters read from a question. Anything longer is a document."""
 SHORTEST_STEM: Final = 4
 MAX_PHRASE_WORDS: Final = 16
 QUOTED_WEIGHT: Final = 3
 """The weight of quoted phrases: memories that contain them rank above all others."""
 MAX_QUOTED: Final = 5
 WORDS_OF_A_PHRASE: Final = range(3, 9)
-"""A question with this number of words is also a phrase, since it may be copied from a memory."""
+"""A question of this many words is also a phrase, since it may be copied from a memory."""
 
 _HASH: Final = re.compile(r"(?=.*[0-9])(?=.*[a-f])[0-9a-f]{7,39}")
-"""A commit hash or similar, which may be abbreviated."""
+"""A commit hash or something similar, which may be abbreviated."""
 _HIRAGANA: Final = re.compile("[\u3041-\u309f]")
 _PIECE = re.compile(r"\S+")
 _CONTRACTION = re.compile(r"(?<=\w)'(?:s|t|d|m|re|ve|ll)\b", re.IGNORECASE)
@@ -46,13 +46,13 @@ class Question:
     filters: Filters
     phrases: Sequence[Phrase]
     units: Sequence[Sequence[Phrase]]
-    """The question's words and names, each in all of its spellings."""
+    """The words and names of the question, each in all of its spellings."""
     numbered: Sequence[int]
     """The positions of the units that are names with a number."""
     windows: Sequence[TimeWindow]
     asked: QueryProperties
     kinds: frozenset[Kind] | None
-    """The kinds named in a question about everything from those times; None for any other question."""
+    """The kinds named in a question about everything from its times; None for other questions."""
 
 
 def read_question(request: Recall, now: float) -> Question:
@@ -66,7 +66,7 @@ def read_question(request: Recall, now: float) -> Question:
     kinds = kinds_of_period(request.query) if windows else None
     if kinds is not None:
         today = WEEKDAYS[datetime.fromtimestamp(asked_at, zone).weekday()]
-        if re.search(rf"\bon {today}\b", read_query(request.query), re.IGNORECASE):  # today's, or a week ago
+        if re.search(rf"\bon {today}\b", read_query(request.query), re.IGNORECASE):  # today, or the same day a week ago
             windows = (*windows, *time_windows("today", asked_at, zone))
     return Question(
         request,
@@ -84,7 +84,7 @@ def read_question(request: Recall, now: float) -> Question:
 def phrases_of(query: str) -> tuple[Phrase, ...]:
     """Return the phrases that match any of the query's words. A phrase with a higher weight is repeated. A piece with
     punctuation inside (`src/app.py`, `ECONNRESET-104`) or with parts (`poolSize`) becomes a phrase, and also yields its
-    parts and other spellings. Stop words are left out unless there is nothing else. A long question yields `MAX_TERMS`
+    parts and other spellings. Stop words are omitted unless there is nothing else. A long question yields `MAX_TERMS`
     (see `_worthiest`)."""
     return _phrases(*_groups(query))
 
@@ -95,10 +95,10 @@ def _phrases(groups: Sequence[Sequence[Phrase]], quoted: Sequence[Phrase]) -> tu
 
 
 def phrases_and_units(query: str) -> tuple[tuple[Phrase, ...], list[tuple[Phrase, ...]]]:
-    """Return `phrases_of` a question (a short question is itself a phrase, too), and its units. A unit is a word in any
-    of its forms, a whole name in any of its spellings, or a pair of letters in scripts without spaces (in Japanese
-    without kana pairs that are function words). The index only knows English endings, so in other languages the last
-    two letters of a word may differ, or more letters may follow."""
+    """Return `phrases_of` a question (a short question is also a phrase itself), and its units. A unit is a word in any
+    of its forms, a whole name in any of its spellings, or a pair of letters in scripts without spaces (in Japanese,
+    except kana pairs that are function words). The index knows only English endings, so in other languages the last two
+    letters of a word may differ, or more letters may follow."""
     groups, quoted = _groups(query)
     words = [] if quoted else [word.lower() for word in words_of(bare(query[:READ].replace("\x00", " ")))]
     whole = (_phrase(words),) if len(words) in WORDS_OF_A_PHRASE else ()
@@ -130,7 +130,7 @@ class _Piece(NamedTuple):
 
 
 def _groups(query: str) -> tuple[list[tuple[Phrase, ...]], list[Phrase]]:
-    """Return a question's terms, grouped by piece, and its quoted phrases: in text order if all fit, else by value."""
+    """Return a question's terms, grouped by piece, and its quoted phrases: in text order if all fit, or by value."""
     text = bare(query[:READ].replace("\x00", " ").replace("\u2019", "'"))
     quoted = list(dict.fromkeys(_quoted(text)))[:MAX_QUOTED]
     pieces: dict[tuple[Phrase, ...], _Piece] = {}
@@ -187,7 +187,7 @@ def _worthiest(quoted: Sequence[Phrase], pieces: Sequence[_Piece]) -> list[tuple
         if len(seen) >= MAX_TERMS:
             break
         terms = piece.terms
-        if piece.is_name and len(terms) > spellings:  # the whole name, and then its longest spellings
+        if piece.is_name and len(terms) > spellings:  # the whole name, then its longest spellings
             terms = (terms[0], *sorted(terms[1:], key=lambda term: -len(term.words))[: spellings - 1])
         chosen.append(terms)
         seen.update(terms)

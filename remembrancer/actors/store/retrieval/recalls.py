@@ -1,4 +1,4 @@
-"""Answers a recall: parses the question, finds candidates, ranks them, and shows the best."""
+"""Answers a recall: parses the question, finds candidates, ranks them, and returns the best."""
 
 import asyncio
 import math
@@ -41,17 +41,17 @@ ANSWERS_BY_TIME: Final = 0.9
 """The probability that a memory of the requested kind and time answers the question."""
 PAGERANK_CANDIDATES: Final = 10
 DECIMALS: Final = 9
-"""More decimals of a score are rounding errors, which would impose an order on equal scores."""
+"""Further decimals of a score are rounding errors, and would give equal scores an order."""
 FORMULAS: Final = {"pagerank": PAGERANK, "composite": COMPOSITE}
 TRUSTED_SIZE: Final = 10
-"""At this size, a space's BM25 is scaled half by the best score of all spaces, and half by the space's own best."""
+"""In a space of this size, BM25 is scaled half by the best score of all spaces, and half by the space's own best."""
 
 
 async def recall(
     request: Recall, view: View, embed: Callable[[str], Awaitable[Vectors]], threads: Executor, now: float
 ) -> Recalled:
-    """`embed` returns the query's vector, or raises `EmbeddingUnavailable`: then only words are searched, even if only
-    vectors were requested."""
+    """`embed` returns the query's vector, or raises `EmbeddingUnavailable`. Without a vector, words are searched, even
+    if only vectors were requested."""
 
     async def make_vector() -> Vectors | None:
         try:
@@ -65,10 +65,10 @@ async def recall(
     in_thread = partial(asyncio.get_running_loop().run_in_executor, threads)
     embedding = asyncio.create_task(make_vector())
     try:
-        await asyncio.sleep(0)  # the embedding request goes first, so that it runs while the words are searched
+        await asyncio.sleep(0)  # the embedding request is sent first, and runs while the words are searched
         search = await in_thread(lambda: find_words(view, read_question(request, now)))
         search = search._replace(vector=await embedding)
-    finally:  # the vector is not needed if the memories cannot be read
+    finally:  # if the memories cannot be read, the vector is not needed
         embedding.cancel()
 
     def answer() -> Recalled:
@@ -82,7 +82,7 @@ async def recall(
 
 
 def rank(search: Search) -> Ranking:
-    """Return the candidates, best first. Memories for a task need not answer it, so none are cut off."""
+    """Return the candidates, best first. Memories for a task need not answer it, so all of them are kept."""
     question, request = search.question, search.question.request
     if question.windows and question.kinds is not None and request.strategy == "hybrid":
         happened = _of_period(search)
@@ -113,7 +113,7 @@ def rank(search: Search) -> Ranking:
 
 
 def gather(search: Search) -> tuple[Rows, Strategy]:
-    """Return the candidates, with those added by the graph, and the strategy that found them."""
+    """Return the candidates, including those added by the graph, and the strategy that found them."""
     view, question, request = search.view, search.question, search.question.request
     rows, strategy = find_candidates(search)
     if SESSION_RECORD not in request.kinds:
@@ -169,7 +169,7 @@ def weigh_rows(search: Search, rows: Rows, strategy: Strategy) -> Weighed:
 
 def columns(search: Search, rows: Rows) -> Rows:
     cosine, covered = rows.cosine, rows.coverage
-    if not np.isnan(cosine).all():  # a memory without a vector so far is as near as its share of the question's words
+    if not np.isnan(cosine).all():  # without a vector, a memory is as near as its share of the question's words
         span = np.nanmax(cosine, initial=ANSWERING_COSINE) - COSINE_FLOOR
         cosine = np.where(np.isnan(cosine), COSINE_FLOOR + covered / (covered.max() or 1.0) * span, cosine)
     spaces = np.array([each.space for each in rows.facts])
@@ -194,7 +194,7 @@ def _comparable(bm25: Column, spaces: NDArray[np.int64], sizes: Mapping[int, int
 
 
 def _likeness(question: Question, rows: Rows) -> Column:
-    """Return the cosines between facts that may replace one another. A rule and any other fact never do."""
+    """Return the cosines between facts that may replace one another. A rule and a fact of another kind never do."""
     facts = np.flatnonzero((rows.is_fact > 0.0) & ~np.isnan(rows.cosine))
     if not len(facts) or question.windows:  # facts from a named time are not outdated
         return np.zeros((0, 0))
@@ -204,7 +204,7 @@ def _likeness(question: Question, rows: Rows) -> Column:
     if is_rule.any():
         like = np.where(is_rule[:, None] == is_rule, like, 0.0)
     if question.numbered:
-        # A fact without a requested name that another fact has is about something else.
+        # If a fact lacks a requested name that another fact contains, it is about something else.
         names = rows.words[facts][:, question.numbered].astype(np.float32)
         like = np.where(names @ (1.0 - names).T > 0.0, 0.0, like)
     likeness = np.zeros((len(rows), len(rows)))
@@ -214,7 +214,7 @@ def _likeness(question: Question, rows: Rows) -> Column:
 
 def _of_period(search: Search) -> Ranking:
     """Return the memories of the requested times, by their scores. Memories of the requested kinds come first (if no
-    kind is named: events, then all but open ends), since their time makes them an answer."""
+    kind is named: events, then all except open ends), since their time makes them an answer."""
     view, question = search.view, search.question
     kinds = question.kinds or frozenset()
     within = dict.fromkeys(ref for window in question.windows for ref in view.happened_in(window, question.filters))

@@ -27,7 +27,7 @@ PROJECTS: Final[frozenset[Scope]] = frozenset({"session", "project"})
 
 
 class Source(NamedTuple):
-    """A space or a project's notes. `vectors` is None if vectors cannot be searched."""
+    """A space, or a project's notes. `vectors` is None if vectors cannot be searched."""
 
     texts: Records | FileMemories
     vectors: ExactVectors | None = None
@@ -36,7 +36,7 @@ class Source(NamedTuple):
 class View:
     """Spaces that are read together, from the narrowest to the broadest, and perhaps notes. The methods block, may be
     called from any thread, and raise the same errors as `Records`. A memory in two spaces is being moved to the broader
-    one, where it is read. `database`, the file of the spaces, is required if there are no spaces."""
+    one, and is read there. `database`, the file of the spaces, is required if there are no spaces."""
 
     def __init__(
         self, spaces: Iterable[Source], notes: Source | None = None, database: SqliteFile | None = None
@@ -49,7 +49,7 @@ class View:
         self.notices: list[Notice] = []
 
     def ranking_facts(self, refs: Iterable[Ref], filters: Filters) -> dict[Ref, RankingFacts]:
-        """Memories that do not pass the filters are left out."""
+        """Memories that do not pass the filters are omitted."""
         numbers = list(refs)
         found = self.reader.ranking_facts(numbers, filters) if numbers else {}
         return found if self._notes is None else found | self._notes.texts.ranking_facts(numbers, filters)
@@ -57,13 +57,13 @@ class View:
     def load(
         self, refs: Iterable[Ref], filters: Filters | None, replaced_from: float = REPLACED
     ) -> dict[Ref, MemoryRecord]:
-        """Memories that do not pass the filters are left out."""
+        """Memories that do not pass the filters are omitted."""
         numbers = list(refs)
         found = self.reader.load(numbers, filters, replaced_from) if numbers else {}
         return found if self._notes is None else found | self._notes.texts.load(numbers, filters)
 
     def happened_in(self, window: TimeWindow, filters: Filters) -> list[Ref]:
-        """Return the memories in a time window: of each space, at most the `HAPPENED` most important ones."""
+        """Return the memories in a time window: at most the `HAPPENED` most important ones of each space."""
         after = max(window.start, -math.inf if filters.after is None else filters.after)
         before = min(math.nextafter(window.end, -math.inf), math.inf if filters.before is None else filters.before)
         within = msgspec.structs.replace(filters, after=after, before=before)

@@ -1,1 +1,1 @@
-"""Vectors (which are derived data): embedding, and the index."""
+"""Vectors (derived data): embedding, and the index."""

@@ -1,7 +1,6 @@
 """The vectors of large spaces in Chroma (HNSW, cosine), in the home or on a server. Needs the `chroma` extra. A
 collection contains the passages of one space under one model: only numbers and vectors, since metadata would double the
-time of a search. Importing chromadb takes most of a second, so it waits until `Chroma` opens.
-"""
+time of a search. Importing chromadb takes most of a second, so it is imported only when `Chroma` opens."""
 
 import contextlib
 import hashlib
@@ -25,9 +24,9 @@ from remembrancer.protocol.work import ModelIdentity
 
 logger = logging.getLogger(__name__)
 SEARCH_EFFORT: Final = 150
-"""HNSW's ef_search, which finds 99 % of the true nearest ten among 100,000 vectors in 2 ms."""
+"""HNSW's ef_search. It finds 99 % of the true nearest ten among 100,000 vectors in 2 ms."""
 SEARCH_TIMEOUT_S: Final = 1.0
-"""The time limit for a search on a server, since the waiting client could be answered using words alone."""
+"""The time limit for a search on a server. After that, the client gets an answer from words alone."""
 UPKEEP_TIMEOUT_S: Final = 10.0
 CONNECT_TIMEOUT_S: Final = 2.0
 LIST_PAGE: Final = 500
@@ -35,14 +34,14 @@ MARK: Final = "server.id"
 """The file that identifies a home, kept with the data that can be rebuilt."""
 TOKEN_BYTES: Final = 16_384
 ADD_BATCH: Final = 64
-"""The size of a batch: Chroma answers no searches while adding passages, which takes some 40 ms at 100,000 passages."""
+"""The size of a batch. Chroma answers no searches while it adds one, for about 40 ms if there are 100,000 passages."""
 DELETE_BATCH: Final = 1000
 """Chroma refuses batches above its own limit (5,461 with this SQLite)."""
 PROBES: Final = 16
 MAX_SELF_DISTANCE: Final = 0.01
 MAX_COMPARED: Final = 5000
 MAX_DEPTH: Final = 3200
-"""The limit on the depth of a search when many of the nearest passages are not allowed."""
+"""The maximum depth of a search if many of the nearest passages are not allowed."""
 
 
 class ChromaUnavailable(Exception):
@@ -65,14 +64,14 @@ class Server(NamedTuple):
 
 
 class Chroma:
-    """The collections of one home, whose names on a server have a prefix. Methods raise `ChromaUnavailable`."""
+    """The collections of one home. On a server, their names have a prefix. Methods raise `ChromaUnavailable`."""
 
     def __init__(self, folder: Path, server: Server | None = None) -> None:
         self._is_remote = server is not None
         self._prefix = f"{_prefix_of(folder)}." if self._is_remote else ""
         with self.guard():
             self._clients = [_embedded(folder)] if server is None else _connected(server)
-        """The clients for upkeep and for searches: a single client for both, unless there is a server."""
+        """The clients for upkeep and for searches; without a server, one client does both."""
 
     def collection(self, name: str, dimensions: int) -> tuple[Any, Any]:
         with self.guard():
@@ -102,7 +101,7 @@ class Chroma:
                 _http_sessions(client) if self._is_remote else ()
             ):  # Chroma's own `close` leaves sessions open
                 session.close()
-            client.close()  # otherwise its connections would keep the file locked for a while
+            client.close()  # otherwise, its connections would keep the file locked for a while
 
     @contextlib.contextmanager
     def guard(self) -> Iterator[None]:
@@ -110,15 +109,15 @@ class Chroma:
             yield
         except (ChromaUnavailable, KeyboardInterrupt, SystemExit):
             raise
-        except BaseException as error:  # Chroma's native part panics with its own BaseException
+        except BaseException as error:  # a panic in Chroma's native code raises a BaseException of its own
             where = "the Chroma server does not answer" if self._is_remote else "Chroma's files cannot be used"
             raise ChromaUnavailable(f"{where}: {str(error) or type(error).__name__}") from error
 
 
 class ChromaVectors(ExactVectors):
-    """The vectors of one large space: searched in a collection, which has all but the newest passages, or in memory if
-    the collection has failed. A collection that disagrees with the records is rebuilt. Only searches do not raise
-    `ChromaUnavailable`."""
+    """The vectors of one large space. They are searched in a collection, which has all but the newest passages, or in
+    memory if the collection has failed. A collection that disagrees with the records is rebuilt. All methods except
+    searches may raise `ChromaUnavailable`."""
 
     def __init__(self, records: EmbeddedTexts, model: ModelIdentity, chroma: Chroma) -> None:
         super().__init__(records, model.key)
@@ -199,7 +198,7 @@ class ChromaVectors(ExactVectors):
                 (ids,) = self._searched.query(query_embeddings=query[None], n_results=depth, include=[])["ids"]
             passages = self.records.passages(self.model, numbers=[*map(int, ids)])
             found = [*beside.items(), *_nearest_among(passages, query, limit, allowed).items()]
-            best = dict(sorted(found, key=lambda pair: pair[1]))  # if a memory is in both, the better result
+            best = dict(sorted(found, key=lambda pair: pair[1]))  # if both found a memory, the better result
             nearest = dict(sorted(best.items(), key=lambda pair: -pair[1])[:limit])
             if len(nearest) == limit or len(ids) < depth or depth >= MAX_DEPTH:
                 return nearest
@@ -218,7 +217,7 @@ def _embedded(folder: Path) -> Any:
     import chromadb
     from chromadb.api.shared_system_client import SharedSystemClient
 
-    SharedSystemClient.clear_system_cache()  # otherwise Chroma would reuse a system that failed to open
+    SharedSystemClient.clear_system_cache()  # without this, Chroma would reuse a system that failed to open
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     settings = chromadb.Settings(anonymized_telemetry=False, is_persistent=True, persist_directory=str(folder))
     client = chromadb.PersistentClient(str(folder), settings=settings)
@@ -237,7 +236,7 @@ def _connected(server: Server) -> list[Any]:
     for timeout_s in (UPKEEP_TIMEOUT_S, SEARCH_TIMEOUT_S):
         settings = chromadb.Settings(anonymized_telemetry=False)
         clients.append(chromadb.HttpClient(server.url, headers=dict(headers), settings=settings))
-        for session in _http_sessions(clients[-1]):  # there is no setting for it
+        for session in _http_sessions(clients[-1]):  # there is no setting for the timeout
             session.timeout = httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
     return clients
 

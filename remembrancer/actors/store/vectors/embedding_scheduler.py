@@ -56,38 +56,38 @@ from remembrancer.protocol.work import (
 )
 
 SAVE_BATCH: Final = 64
-"""The number of memories whose vectors are saved in one transaction, few enough not to delay a client's write."""
+"""The number of memories whose vectors are saved in one transaction: few enough not to delay a client's write."""
 BURST_S: Final = 0.03
 """No texts are handed out for this long after a client's request: more requests may follow, and take precedence."""
 LONGEST_HOLD_S: Final = 2.0
 """The time after which texts are handed out even if requests keep coming."""
 CHECK_INTERVAL_S: Final = 5.0
 IN_USE_S: Final = 4.0
-"""A replaced model's vectors are kept for this long, which is longer than a recall using them takes."""
+"""A replaced model's vectors are kept for this long: longer than any recall that uses them."""
 PRUNE_BATCH: Final = 200
-"""The number of passages of unneeded models deleted in one transaction."""
+"""The number of passages of unneeded models that are deleted in one transaction."""
 RETRY_S: Final = 1.0
 """The pause before a failed write of vectors (for example, on a full disk) is repeated."""
 SUSPECTS: Final = 32
-"""The number of texts that may have killed a worker: the first ones that it held, since it works in order."""
+"""The number of texts that may have killed a worker: the oldest ones that it held, since it works in order."""
 DEADLY: Final = f"{MAX_ATTEMPTS} embedders died while embedding this text: only word search finds it"
 DEADLY_S: Final = 3600.0
 """A text that killed workers is not handed out for this long."""
 UNATTENDED_S: Final = 10.0
-"""The time after the start, or after a worker's last message, during which a worker may still be starting."""
+"""A worker may still be starting for this long after the start or after a worker's last message."""
 ABSENT_S: Final = 60.0
 STARTING_S: Final = 60.0
-"""The time allowed for a worker to start: loading a model takes seconds, and longer on a busy machine."""
+"""The time that a worker may take to start: loading a model takes seconds, and longer on a busy machine."""
 LENGTH_TOLERANCE: Final = 0.01
-"""The tolerance for a unit vector's length, since machines may round float32 differently."""
+"""The tolerance for the length of a unit vector, since machines may round float32 differently."""
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
 class EmbeddingScheduler:
-    """Has workers embed the stored texts, and saves the vectors. `router_of` returns the socket that a worker is
-    connected to. The model in the settings is `configured`; `fallbacks` replace a model on another machine. `open_all`
+    """Has workers embed the stored texts, and saves the vectors. `router_of` returns the socket to which a worker is
+    connected. The model in the settings is `configured`; `fallbacks` replace a model on another machine. `open_all`
     opens embedded texts other than memories, which otherwise open on demand."""
 
     def __init__(
@@ -109,7 +109,7 @@ class EmbeddingScheduler:
         self._fallbacks = fallbacks
         self._open_all = open_all
         self._leases: Leases[Peer] = Leases()
-        self._failures: dict[str, WorkerState] = {}  # by the worker's incarnation
+        self._failures: dict[str, WorkerState] = {}  # by incarnation of the worker
         self.embedded: Counter[str] = Counter()
         """The number of texts that each worker has embedded, by its incarnation."""
         self.on_false_answer: Callable[[Peer, str], None] = lambda worker, reason: None
@@ -121,7 +121,7 @@ class EmbeddingScheduler:
         self._woken = asyncio.Event()
         self._saving = asyncio.Event()
         self._saved = asyncio.Event()
-        """Set after each save, and then replaced."""
+        """Set after each save; then a new event takes its place."""
         self._to_try_again: set[str] = set()
         """The keys of models whose dead letters get another chance, since workers were added."""
         self._configured = configured
@@ -130,7 +130,7 @@ class EmbeddingScheduler:
         self._prune_at = math.inf
         """The time from which the vectors of unused models are deleted; infinite if there are none to delete."""
         self._models: list[Model] = []
-        """The models in use. The first one is or will be active."""
+        """The models in use. The first one is active, or will be."""
         self._adopt(self._state)
 
     async def run(self) -> None:
@@ -199,7 +199,7 @@ class EmbeddingScheduler:
 
     @property
     def is_starting(self) -> bool:
-        """True if the first worker is still starting: search by meaning begins when its model is loaded."""
+        """True if the first worker is still starting. Search by meaning begins when its model is loaded."""
         has_none = not self._leases.workers_of(self.answering.key) and not self._failures
         return has_none and time.monotonic() < self._expected_until
 
@@ -225,7 +225,7 @@ class EmbeddingScheduler:
 
     @property
     def answering(self) -> Model:
-        """The model whose vectors are searched now: the active model or, while it has no worker, a model with complete
+        """The model whose vectors are searched now: the active one or, if that has no worker, one with complete
         vectors. A model with incomplete vectors answers only if nothing can embed queries for the active one."""
         first, active = self._models[0], self._state.active
         attended = [model for model in self._models if self._leases.workers_of(model.key)]
@@ -263,8 +263,8 @@ class EmbeddingScheduler:
         self._woken.set()
 
     async def _carry_out(self) -> None:
-        """Other models' vectors are kept until the decision is stored, since a store killed before then continues with
-        the previous decision, and until the recalls that search them have been answered."""
+        """Carry out a decision. Other models' vectors are kept until the decision is stored, since a store that was
+        killed continues with the previous one, and until the recalls that search these vectors have been answered."""
         keys, self._to_try_again = self._to_try_again, set()
         for key in keys:
             await self._write_each(partial(EmbeddedTexts.try_again, model=key, now=time.time()))
@@ -322,7 +322,7 @@ class EmbeddingScheduler:
             self._failures[worker.incarnation] = state
         elif state.identity is not None:
             self._expected_until = -math.inf
-            if state.choice in self.needed:  # otherwise the launcher is about to stop it
+            if state.choice in self.needed:  # if it is not, the launcher is about to stop the worker
                 self._welcome(worker, state, state.identity)
 
     def peer_gone(self, gone: PeerGone) -> None:
@@ -347,7 +347,7 @@ class EmbeddingScheduler:
         self.lose(worker)
 
     def lose(self, worker: Peer) -> None:
-        """Handle a worker that is lost, cannot be trusted or is not needed. Its texts go to another worker."""
+        """Handle a worker that is lost, cannot be trusted, or is no longer needed. Its texts go to another worker."""
         self._router_of(worker).lose(worker)
         self._leases.worker_gone(worker)
         self._failures.pop(worker.incarnation, None)
@@ -375,7 +375,7 @@ class EmbeddingScheduler:
         if identity is None or not workers:
             unavailable = EmbeddingStarting if self.is_starting else EmbeddingUnavailable
             raise unavailable("no embedding worker has a model loaded")
-        # Local workers first, since they answer sooner, and a hang is noticed sooner.
+        # Local workers first: they answer sooner, and a hang is noticed sooner.
         least_busy = sorted(workers, key=lambda peer: (bool(peer.key), self._leases.count_held(peer)))
         for worker in least_busy:
             try:
@@ -395,7 +395,7 @@ class EmbeddingScheduler:
     # --- Texts.
 
     async def wait_for(self, records: EmbeddedTexts, number: int, timeout_s: float) -> tuple[bool, str | None]:
-        """Wait until a memory has its vectors. Returns whether it has them, and the error if it cannot have any."""
+        """Wait until a memory has its vectors. Returns True if it has them, and the error if it cannot have any."""
         with anyio.move_on_after(timeout_s):
             while True:
                 saved, key = self._saved, self.answering.key
@@ -456,7 +456,7 @@ class EmbeddingScheduler:
             return
         except PeerUnavailable:
             if worker.key:
-                self.lose(worker)  # on another host: perhaps only its connection is gone
+                self.lose(worker)  # on another host, only its connection may be gone
             else:
                 self._bury(worker, undelivered=job)
             return
@@ -501,7 +501,7 @@ class EmbeddingScheduler:
             self._saving.clear()
 
     async def _write(self, key: str, name: str, results: list[EmbeddedMemory | FailedText]) -> None:
-        """Vectors of outdated texts are dropped and recomputed. Some texts without vectors become dead letters."""
+        """Vectors of outdated texts are dropped and computed again. Some texts without vectors become dead letters."""
         texts = next((each for each in self._files.texts() if each.name == name), None)
         if texts is None or all(model.key != key for model in self._models):
             return

@@ -1,6 +1,6 @@
-"""The vectors of one space, or index of files, under one model, searched in memory by comparing all of them.
+"""The vectors of one space, or index of files, under one model. A search compares all of them in memory.
 
-Searches reflect the records' rows: before each search, new rows are read, and deleted rows dropped.
+Searches reflect the rows in the records: before each search, new rows are read, and deleted rows are dropped.
 """
 
 import threading
@@ -17,7 +17,7 @@ from remembrancer.memory.ranking import on_the_scale
 from remembrancer.protocol.work import CALIBRATED
 
 Nearest = dict[int, float]
-"""Memories with the cosine of their best passages, nearest first."""
+"""Memories with the cosines of their best passages, nearest first."""
 Keys = NDArray[np.int64]
 """The number, memory and ordinal of each passage, (n, 3)."""
 
@@ -43,7 +43,7 @@ class ExactVectors:
         return self._vectors.nbytes
 
     def free(self) -> None:
-        """Free the memory; the next search reads the vectors again."""
+        """Free the RAM. The next search reads the vectors again."""
         with self._lock:
             self._keys, self._vectors = np.zeros((0, 3), dtype=np.int64), np.zeros((0, 0), dtype=np.float32)
             self._count = 0
@@ -86,12 +86,12 @@ class ExactVectors:
             return self._keys[: self._count], self._vectors[: self._count]
 
     def _follow(self, extent: tuple[int, int]) -> None:
-        """Read new passages, and drop deleted ones, until the passages held have this extent."""
+        """Read new passages and drop deleted ones, until the passages held have this extent."""
         if self._extent == extent:
             return
         while (new := self.records.passages(self.model, after=self._extent[1], limit=READ_BATCH)).numbers:
             self._append(new)
-        if self._extent != extent:  # some are gone, since numbers are never reused
+        if self._extent != extent:  # some were deleted, since numbers are never reused
             recorded = np.asarray(self.records.passage_numbers(self.model), dtype=np.int64)
             kept = np.flatnonzero(np.isin(self._keys[: self._count, 0], recorded))
             self._keys, self._vectors, self._count = self._keys[kept], self._vectors[kept], len(kept)

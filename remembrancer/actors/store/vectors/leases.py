@@ -1,8 +1,8 @@
 """The credit of embedders, and leases of texts. A pure state machine whose results the actor carries out.
 
 A lease keeps a text from being handed out twice, from the time it goes to a worker until its result is stored. If the
-worker leaves, its texts may go to others. A text may kill its worker: it is then handed out alone, so that the cause is
-certain, and becomes a dead letter after killing several workers.
+worker leaves, its texts may go to others. A text may kill its worker. It is then handed out alone, which makes the
+cause certain, and becomes a dead letter after it has killed several workers.
 """
 
 import math
@@ -14,13 +14,13 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from remembrancer.actors.store.records.types import EmbeddedMemory, FailedText, TextToEmbed
 
 HAND_BYTES: Final = 80_000
-"""The limit on the total size of the texts that a worker holds (a single one may be longer): 10 s of work on the
-slowest plausible machine, and about 1 s on a laptop, much longer than the store takes to hand out more."""
+"""The maximum total size of the texts that a worker holds (a single one may be longer). This is 10 s of work on the
+slowest plausible machine and about 1 s on a laptop: much longer than the store takes to hand out more."""
 Worker = TypeVar("Worker", bound=Hashable)
 
 
 class EmbeddingJob(NamedTuple):
-    """A text that needs vectors of a model: the name of its file, and its number there."""
+    """A text that needs vectors of a model: the name of its file, and its number in that file."""
 
     model: str
     name: str
@@ -32,7 +32,7 @@ class _WorkerState:
     model: str
     credit: int
     held: dict[EmbeddingJob, float] = field(default_factory=dict)
-    """The sizes of its texts in bytes, in the order they were handed out. A suspected text has infinite size."""
+    """The sizes of the worker's texts in bytes, in the order of handing out. A suspected text has infinite size."""
 
     @property
     def room(self) -> int:
@@ -66,7 +66,7 @@ class Leases(Generic[Worker]):
         self._workers[worker] = _WorkerState(model, credit)
 
     def worker_gone(self, worker: Worker) -> list[EmbeddingJob]:
-        """Remove a worker and return its texts, the oldest first."""
+        """Remove a worker and return its texts, oldest first."""
         state = self._workers.pop(worker, None)
         return [] if state is None else list(state.held)
 
@@ -91,7 +91,7 @@ class Leases(Generic[Worker]):
         return handed
 
     def finish(self, worker: Worker, job: EmbeddingJob, result: EmbeddedMemory | FailedText) -> bool:
-        """Returns False if the worker no longer holds the text (it went to another)."""
+        """Returns False if the worker no longer holds the text, because it went to another."""
         if worker not in self._workers or self._workers[worker].held.pop(job, None) is None:
             return False
         self.finished[job] = result

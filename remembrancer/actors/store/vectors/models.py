@@ -1,6 +1,6 @@
 """The models in use: the one that answers queries, the one that will replace it, and fallbacks.
 
-Pure. The catalogue stores a `ModelState`, so that a change of model survives a crash.
+Pure. The catalogue stores a `ModelState`, so a change of model survives a crash.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class Model(msgspec.Struct, frozen=True):
 
 
 class ModelState(msgspec.Struct, frozen=True):
-    """The decisions about models. `configured` is the choice in the settings at that time, so that a changed setting is
-    noticed. `chosen` makes the vectors from now on, and `active` answers until these are complete (None: there is no
-    such model yet). `known` are the models that workers have identified."""
+    """The decisions about models. `configured` is the choice in the settings at that time, and shows whether they have
+    changed. `chosen` makes the vectors from now on, and `active` answers until these are complete (None: there is no
+    active model yet). `known` are the models that workers have identified."""
 
     configured: ModelChoice
     chosen: ModelChoice
@@ -64,7 +64,7 @@ class ModelState(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, active=active)
 
     def models(self, fallbacks: tuple[ModelChoice, ...]) -> list[Model]:
-        """The active model, the chosen one, and the fallbacks, without repetitions."""
+        """The active model, the chosen one, and the fallbacks, each once."""
         known = {model.choice: model for model in self.known}
         active = [] if self.active is None else [self.active]
         return list(dict.fromkeys([*active, *(known.get(each, Model(each)) for each in (self.chosen, *fallbacks))]))

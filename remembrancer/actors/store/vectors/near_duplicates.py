@@ -12,9 +12,9 @@ from remembrancer.protocol.consolidation import FindNear, Material, ReadMemories
 from remembrancer.protocol.reads import Filters
 
 NEAREST: Final = 16
-"""The number of nearest memories compared with each memory, including itself."""
+"""The number of nearest memories compared with each memory, including the memory itself."""
 SLACK: Final = 0.1
-"""The margin on the minimum cosine: passages are searched, but their means, which decide, may be nearer."""
+"""The margin on the minimum cosine: the search compares passages, but their means, which decide, may be nearer."""
 MIN_HITS: Final = 32
 
 
@@ -56,7 +56,7 @@ def compared(vectors: ExactVectors, passages: PassageVectors) -> tuple[list[Near
 def find_near(
     records: Records, vectors: ExactVectors, request: FindNear
 ) -> tuple[tuple[tuple[Material, float], ...], ...]:
-    """Cosines are between the normalised means of the memories' passages."""
+    """The cosines are those between the normalised means of the memories' passages."""
     asked, queries = mean_vectors(records.passages(vectors.model, request.numbers))
     if not asked:
         return ((),) * len(request.numbers)

@@ -1,7 +1,7 @@
-"""The vectors of all texts under each model: searched in memory, or, for large spaces, in Chroma once it has them.
+"""The vectors of all texts under each model, searched in memory or, for large spaces, in Chroma once it has them.
 
-On a separate thread, near-duplicates are found, Chroma is kept up to date, and unused vectors are freed. Whatever
-happens to Chroma, the records are unaffected, and their vectors can be searched in memory.
+A separate thread finds near-duplicates, keeps Chroma up to date, and frees unused vectors. Whatever happens to Chroma,
+the records are unaffected, and their vectors can be searched in memory.
 """
 
 import asyncio
@@ -31,9 +31,9 @@ from remembrancer.protocol.work import CALIBRATED, CosineScale, ModelIdentity
 TOGETHER_S: Final = 0.1
 """Wake-ups within this time are handled together."""
 CHECK_INTERVAL_S: Final = 2.0
-"""The time between two checks of Chroma and of pending near-duplicates."""
+"""The interval between checks of Chroma and of pending near-duplicates."""
 IDLE_S: Final = 600.0
-"""Vectors are freed this long after their last search."""
+"""Vectors are freed this long after they were last searched."""
 COMPARE_BATCH: Final = 16
 """The number of passages compared in one batch, which delays recalls. After a crash, a batch is compared again."""
 CHROMA_RETRY_S: Final = 4.0
@@ -46,8 +46,8 @@ logger = logging.getLogger(__name__)
 
 class VectorSpaces:
     """All vectors of the store. Belongs to one event loop. `texts` returns all open texts: spaces, and indexes of
-    files. `judge` returns the links for similar memories in addition to those between near-duplicates. Texts with more
-    than `exact_up_to` passages have their vectors in Chroma, if it is installed: in `folder`, or on a server."""
+    files. `judge` returns the links for similar memories besides those between near-duplicates. Texts with more than
+    `exact_up_to` passages have their vectors in Chroma, if it is installed: in `folder`, or on a server."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class VectorSpaces:
         return vectors
 
     def note_kept(self, name: str) -> None:
-        """Look for near-duplicates among these texts: new vectors may have been stored."""
+        """Look for near-duplicates among these texts, since new vectors may have been stored."""
         self._uncompared.add(name)
         self._wake.set()
 
@@ -101,7 +101,7 @@ class VectorSpaces:
         self._scales.setdefault(model, scale)
 
     def use_models(self, models: Sequence[ModelIdentity], active: ModelIdentity | None) -> None:
-        """Keep the vectors of these models searchable. Near-duplicates are found with those of the active model."""
+        """Keep the vectors of these models searchable. Those of the active model are used to find near-duplicates."""
         self._models = {model.key: model for model in models}
         self._active = active.key if active else None
         self._spaces = {place: vectors for place, vectors in self._spaces.items() if vectors.model in self._models}
@@ -170,7 +170,7 @@ class VectorSpaces:
         def look() -> tuple[PassageVectors, list[NearDuplicate]]:
             passages = read()
             links, pairs = compared(vectors, passages)
-            records = cast(Records, vectors.records)  # only these have links
+            records = cast(Records, vectors.records)  # only records have links
             return passages, links + self._judge(records, pairs, partial(nearest_to, vectors))
 
         passages, links = await asyncio.get_running_loop().run_in_executor(threads, look)
@@ -181,8 +181,8 @@ class VectorSpaces:
     # --- Chroma.
 
     async def _update_chroma(self) -> None:
-        """Keep Chroma up to date. After a fault it is unused for a while: in the home it is deleted, since its files
-        may be damaged; on a server its data stays, since only the connection may have failed."""
+        """Keep Chroma up to date. After an error, it is not used for a while. In the home it is deleted, since its
+        files may be damaged; on a server its data stays, since only the connection may have failed."""
         if time.monotonic() < self._reach_at:
             return
         try:
@@ -206,7 +206,7 @@ class VectorSpaces:
         else:
             self.error = None
 
-    # On the only thread that may use Chroma, apart from searches. Any of these may raise `ChromaUnavailable`.
+    # On the only thread that may use Chroma, except for searches. Any of these may raise `ChromaUnavailable`.
 
     def _updated(self, vectors: ExactVectors, model: ModelIdentity) -> ExactVectors:
         if not isinstance(vectors, ChromaVectors) or vectors.has_failed:
