@@ -1,1 +1,1 @@
-"""Code: reading a tree of files, cutting them by syntax, and an index that ranks the pieces."""
+"""Code search: reads a tree of files, splits them by syntax, and ranks the chunks with an index."""

@@ -1,7 +1,7 @@
-"""The memories relevant to a command or an edit that an assistant is about to make. A command is not a question, so a
-logistic regression of its own scores the candidates of a recall, fitted on commands and edits from nine projects
-(docs/benchmarks.md). A rule about the form of names or code applies to every edit that creates such names or code.
-Pure."""
+"""Selects the memories relevant to a command or an edit that an assistant is about to make. A command is not a
+question, so a separate logistic regression, fitted on commands and edits from nine projects (docs/benchmarks.md),
+scores the candidates of a recall. A rule about the form of names or code applies to every edit that creates such names
+or code. Pure."""
 
 import math
 import re
@@ -26,7 +26,7 @@ SEARCHED: Final = 600
 """The number of characters of a command or an edit used as a query."""
 MOST: Final = 2
 LEAST_PROBABILITY: Final = 0.38
-"""One in forty actions without a relevant memory exceeded it."""
+"""One in forty actions without a relevant memory had a higher probability."""
 WEIGHTS: Final = {"words": 0.718, "cosine": 8.548, "denied": 2.398, "share": -11.932, "length": -2.23}
 """`words` is the number of words that an action shares with a memory, weighted by rarity; `share` is their share of the
 memory's words; `denied` is 1 if one of these words is rare, new in this project and denied by the memory."""
@@ -34,12 +34,12 @@ INTERCEPT: Final = 3.167
 MOST_OF_WORDS, MOST_SHARE = 12.0, 0.15
 RARE: Final = 2.0
 RAREST: Final = 3.95
-"""The rarity of a word in only one candidate, however many there are."""
+"""The rarity of a word that only one candidate contains, however many candidates there are."""
 NAMING_PROBABILITY: Final = 0.6
 """The probability of a naming rule that applies to the edit."""
 TOKENS_OF_FACT: Final = 39
 UNSEEN: Final = 20
-"""Empty actions that are added, so that a few real ones do not decide which words are common."""
+"""The number of empty actions to add, so that a few real ones do not decide which words are common."""
 MOST_PAST: Final = 500
 """The counts are halved after this many actions, to limit memory."""
 
@@ -63,7 +63,7 @@ _GONE: Final = re.compile(
     re.IGNORECASE,
 )
 AFTER_DENIAL, BEFORE_GONE = 5, 6
-"""The words that a denial covers: after "never", and before "removed"."""
+"""The number of words that a denial covers: after "never", and before "removed"."""
 _CONSTRUCTS: Final = {
     "function": re.compile(r"\b(?:def|fn|func|function)\b|=>"),
     "argument": re.compile(r"\b(?:def|fn|func|function)\s+\w+\(\s*\w"),
@@ -85,7 +85,7 @@ class PastActions:
     having: Counter[str] = field(default_factory=Counter)
 
     def novelty(self, term: str) -> float:
-        """1 for a word in no earlier action, near 0 for a word in all."""
+        """1 for a word in no earlier action, and near 0 for a word in all of them."""
         total = self.number + UNSEEN
         return math.log(total / (self.having[term] + 1)) / math.log(total)
 
@@ -126,8 +126,8 @@ def terms_of(text: str) -> frozenset[str]:
 def relevant_to(
     action: Action, candidates: Sequence[RecalledMemory], past: PastActions, given: Iterable[str], now: float
 ) -> list[RecalledMemory]:
-    """The candidates to show before an action, most probable first, except those already `given` (whole ids or their
-    ends) or replaced, and the earlier of two rules about one form."""
+    """The candidates to show before an action, most probable first. Omits those already `given` (full ids or their
+    endings), replaced memories, and the earlier of two rules about the same form."""
     terms = {each.id: terms_of(each.content) for each in candidates}
     having = Counter(term for each in terms.values() for term in each)
     scale = RAREST / math.log(len(candidates) + 2)
@@ -187,7 +187,7 @@ def says_never(content: str) -> bool:
 
 
 def fact_of(memory: RecalledMemory, terms: frozenset[str]) -> str:
-    """All of a memory, or its sentences from the one that is most about these terms."""
+    """The whole memory, or its text from the sentence with the most of these terms on."""
     text = " ".join(memory.content.split())
     if estimate_tokens(text) <= TOKENS_OF_FACT:
         return text

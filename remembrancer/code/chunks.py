@@ -1,4 +1,4 @@
-"""Cuts source text into chunks: functions, methods, types and the text between them, by syntax if a grammar is
+"""Splits source code into chunks: functions, methods, types and the text between them, by syntax if a grammar is
 installed, otherwise at blank lines. Pure."""
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _AROUND: Final = """
 """
 _THROUGH: Final = frozenset(_AROUND.split())
 _BODIES: Final = frozenset({"class_body", "enum_class_body", "function_body", "field_declaration_list"})
-"""Bodies that the grammar does not mark with the field `body`."""
+"""The node types of bodies that the grammar does not mark with the field `body`."""
 _TYPES: Final = {"struct_type": "struct", "interface_type": "interface"}
 _VALUES: Final = re.compile(
     r"arrow_function|function|class|lambda|closure|struct|object|call_expression|new_expression"
@@ -71,7 +71,7 @@ _TYPES_IN_LINES: Final = {"class", "struct", "interface", "trait", "protocol", "
 
 
 class Chunk(NamedTuple):
-    """Lines count from 1 and are inclusive. `name` is dotted, as in `Class.method`; `head` is the signature."""
+    """Lines are numbered from 1, inclusive. `name` is dotted, as in `Class.method`, and `head` is the signature."""
 
     start_line: int
     end_line: int
@@ -83,14 +83,14 @@ class Chunk(NamedTuple):
 
 class Definition(NamedTuple):
     node: tree_sitter.Node
-    """The definition with its wrappers: decorators, `export`."""
+    """The definition with any wrappers, such as decorators or `export`."""
     inner: tree_sitter.Node
     kind: str
     name: str
 
 
 def chunks_of(text: str, language: str, *, is_plain: bool = False) -> list[Chunk]:
-    """`is_plain`: cut without a parser."""
+    """`is_plain` splits without a parser."""
     parser = None if is_plain else parser_of(language)
     return cut_by_lines(text) if parser is None else list(Source(text, parser).chunks())
 
@@ -245,13 +245,13 @@ def _name_in(child: tree_sitter.Node) -> tree_sitter.Node | None:
 
 
 def body_of(node: tree_sitter.Node) -> tree_sitter.Node | None:
-    """None if the grammar does not mark it."""
+    """None if the grammar does not mark the body."""
     body = node.child_by_field_name("body")
     return body or next((child for child in node.named_children if child.type in _BODIES), None)
 
 
 def cut_by_lines(text: str) -> list[Chunk]:
-    """Cut a text without a grammar at unindented lines after blank lines."""
+    """Split a text without a grammar at unindented lines after blank lines."""
     lines = text.split("\n")
     starts = [0]
     for at in range(1, len(lines)):
@@ -277,7 +277,7 @@ def cut_by_lines(text: str) -> list[Chunk]:
 
 
 def _portions(lines: Sequence[str], start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Split at any blank line in the last third."""
+    """Split at the last blank line in the last third, if there is one."""
     while start <= end:
         until, size = start, len(lines[start])
         while until < end and until - start < MOST_LINES - 1 and size + len(lines[until + 1]) < MOST_CHARACTERS:

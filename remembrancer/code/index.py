@@ -1,5 +1,5 @@
-"""Searches an index of code by words alone: FTS5 counts the terms in each chunk, and chunks are ranked by their own and
-their file's BM25 over weighted fields, by definitions of names in the question, and by the kind of file."""
+"""Searches a code index by words alone. FTS5 counts the terms in each chunk. Chunks are ranked by their own and their
+file's BM25 over weighted fields, by definitions of names in the question, and by the kind of file."""
 
 import re
 import sqlite3
@@ -21,7 +21,7 @@ K1: Final = 1.6
 B: Final = 0.5
 FILE_K1: Final = 50.0
 FILE_B: Final = 0.6
-"""BM25 of whole files (Robertson and Zaragoza, 2009)."""
+"""BM25's b for whole files (Robertson and Zaragoza, 2009)."""
 FILE_SHARE: Final = 0.6
 """The weight of the file's BM25, relative to that of its best chunk; both are scaled to 1."""
 SEVERAL_SHARE: Final = 0.6
@@ -33,7 +33,7 @@ GOOD: Final = 0.5
 DEFINES: Final = 0.5
 """The bonus for a chunk that defines a name in the question, as a share of the best score."""
 ASIDE: Final = 0.4
-"""The factor for a file that is not actual code, unless the question asks for it."""
+"""The factor for files that are not actual code, unless the question asks for them."""
 PROSE_SHARE: Final = 0.5
 """The factor for prose and data."""
 _ASIDE: Final = {
@@ -59,7 +59,7 @@ _SHOWN: Final = """
 
 
 class CodeSearch:
-    """Reads the statistics of all chunks again after the index has changed."""
+    """Reads the statistics of all chunks again when the index has changed."""
 
     def __init__(self) -> None:
         self._corpus = _Corpus(0, (), ())
@@ -86,7 +86,7 @@ class CodeSearch:
 
 
 class _Corpus:
-    """The chunks of an index, by number, with their files and lengths in terms, as of this count of changes."""
+    """The chunks of an index by number, with their files and lengths in terms, at a given count of changes."""
 
     def __init__(self, changes: int, files: Sequence[tuple[int, str]], chunks: Sequence[tuple[int, int, int]]) -> None:
         table = np.array(chunks, np.int64).reshape(-1, 3)
@@ -105,7 +105,7 @@ class _Corpus:
         }
 
     def scores(self, connection: sqlite3.Connection, question: str) -> Numbers:
-        """Each chunk's score; 0 without any term of the question, unless the chunk defines a name in it."""
+        """The score of each chunk: 0 without any term of the question, unless the chunk defines a name in it."""
         asked = dict.fromkeys(term for word in question_words(question) for term in terms_of(word))
         chunks, files = len(self._norms), len(self._names)
         own, whole = np.zeros(chunks), np.zeros(files)

@@ -69,7 +69,7 @@ _FUNCTIONS: Final = {
 
 
 def language_of(path: str) -> str | None:
-    """Judges by a file's name; None if such files are not read."""
+    """Decides by the file's name. None if such files are not read."""
     name = path.rpartition("/")[2].lower()
     return _NAMES.get(name) or LANGUAGE_OF.get(name.rpartition(".")[2] if "." in name else "")
 

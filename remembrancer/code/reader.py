@@ -1,6 +1,6 @@
-"""The process that reads and cuts files of code, and lists the terms of their chunks.
+"""The process that reads code files, splits them, and lists the terms of their chunks.
 
-Its input may kill the process: a grammar may crash, loop, or exhaust the memory, and Python cannot prevent this. So the
+A file may kill the process: a grammar may crash, loop, or exhaust the memory, and Python cannot prevent this. So the
 operating system kills the process when a file has used up its processor time. `python -P -m remembrancer.code.reader`
 answers a `ReadFiles` on standard input with an empty line once it has started, and then with one line per file: a
 `ReadFile` in JSON. The first file without a line is the file that killed the process.
@@ -27,10 +27,10 @@ from remembrancer.protocol.system import limit_memory
 DEADLINE_S: Final = 10
 """The processor time for one file."""
 LONGEST_S: Final = 300
-"""For a file that uses no processor time, for example on a disk that does not respond."""
+"""The limit for a file that uses no processor time, for example on a disk that does not respond."""
 ADDRESS_SPACE_BYTES: Final = 1024**3
 NAME_WEIGHT, FILE_WEIGHT = 2, 2
-"""Terms in other fields have weight 1."""
+"""The weights of terms in names and file paths. Terms in other fields have weight 1."""
 MAX_TERM_COUNT: Final = 255
 
 
@@ -45,8 +45,8 @@ class ReadFiles(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ReadChunk(msgspec.Struct, frozen=True, array_like=True):
-    """`terms` has each term with its count (`retry^3 pool^1`), `length` the sum of the counts. `text` and `terms` are
-    deflated."""
+    """`terms` lists each term with its count (`retry^3 pool^1`), and `length` is the sum of the counts. `text` and
+    `terms` are deflated."""
 
     start_line: int
     end_line: int

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 MAX_BYTES: Final = 1024 * 1024
 LONGEST_LINE: Final = 5000
-"""A longer line (in characters) was not written by hand."""
+"""A file with a longer line (in characters) was not written by hand."""
 IGNORE_FILES: Final = (".gitignore", ".ignore")
 FOREIGN: Final = frozenset(
     {"node_modules", "bower_components", "vendor", "third_party", "thirdparty", "site-packages", "__pycache__"}
@@ -137,7 +137,7 @@ def _is_ignored(path: str, specs: list[tuple[str, pathspec.GitIgnoreSpec]]) -> b
 
 
 def read_source(root: str, path: str) -> str:
-    """A file in any encoding. Raises `Unreadable`, also for generated text, and `OSError`."""
+    """Read a file in any encoding. Raises `OSError`, or `Unreadable`, which includes generated text."""
     whole = f"{root}/{path}"
     if os.path.realpath(whole) != whole:
         raise Unreadable("link")

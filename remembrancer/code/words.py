@@ -1,4 +1,4 @@
-"""The words of code and of questions about it: names are split into their parts, and parts cut to their stems. Pure."""
+"""The words of code and of questions about it. Names are split into parts, and parts are stemmed. Pure."""
 
 import re
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from typing import Final
 from remembrancer.memory.wording import stem
 
 LONGEST: Final = 64
-"""In characters; longer words are data."""
+"""The maximum length in characters. Longer words are data."""
 SIGILS: Final = "_$@"
 words_in: Final = re.compile(r"\w+").findall
 _PART: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
@@ -48,7 +48,7 @@ def question_words(question: str) -> list[str]:
 
 
 def names_in(question: str) -> list[str]:
-    """`Class.method`, `snake_case`, `camelCase`, `call()`, or a question of one word."""
+    """The names in a question, such as `Class.method`, `snake_case`, `camelCase` or `call()`, or its only word."""
     question = question.strip()
     names = [found.group() for found in _NAME.finditer(question) if _is_name(found, question)]
     dotted = (re.sub(r"::|->|#", ".", name).strip("$.") for name in names)
@@ -65,7 +65,7 @@ def _is_name(found: re.Match[str], question: str) -> bool:
 
 
 def last_part(name: str) -> str:
-    """In lower case, without the sigils of private names or variables."""
+    """The last part in lower case, without the sigils of private names or variables."""
     return name.rpartition(".")[2].strip(SIGILS).lower()
 
 

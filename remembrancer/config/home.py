@@ -1,5 +1,5 @@
 """Finds the home and its configuration file, and reads that file. Imports little, since the bridge imports this module.
-An error in a file is a `ValueError` whose message names the file and never quotes it."""
+An error in a file raises a `ValueError` whose message names the file and never quotes it."""
 
 import os
 import re
@@ -18,9 +18,9 @@ class Home(NamedTuple):
     directory: Path
     """Absolute, with symbolic links resolved."""
     on_disk: Path
-    """The same directory; or for a memory in RAM, the directory that it would have on disk, which identifies it."""
+    """The same directory or, for a memory in RAM, the directory that it would have on disk, which identifies it."""
     named_by: str
-    """A variable, `db_path in <file>`, or `default`."""
+    """The name of a variable, `db_path in <file>`, or `default`."""
     file: Path | None = None
 
     @property
@@ -30,8 +30,8 @@ class Home(NamedTuple):
 
 
 def locate(environ: Mapping[str, str]) -> Home:
-    """The home: `REMEMBRANCER_HOME`, `MEMORY_DB_PATH`, `db_path` in a file (ignored if it cannot be read), or the
-    platform's data directory."""
+    """Find the home from `REMEMBRANCER_HOME`, `MEMORY_DB_PATH`, `db_path` in a file (ignored if it cannot be read), or
+    else the platform's data directory."""
     named_by, named = named_home(environ)
     on_disk, named_file = Path(named), config_file(environ, named)
     file = Path(named_file) if named_file is not None else None
@@ -60,12 +60,12 @@ def _location_settings(file: Path) -> dict[str, str]:
 
 
 def beside(file: Path, named: str) -> Path:
-    """Relative to the file, so that the path is the same for every session."""
+    """Resolve a path relative to the file, so that it is the same for every session."""
     return Path(os.path.realpath(file.parent / os.path.expanduser(named)))  # noqa: PTH111
 
 
 def read_settings_file(path: Path) -> dict[str, object]:
-    """Raises `ValueError` if a file cannot be read, or has to be imported first."""
+    """Raises `ValueError` if a file cannot be read, or must be imported first."""
     if path.suffix.lower() != ".toml":
         raise ValueError(f"{path}: only TOML is read: 'remembrancer config --import {path}' writes {CONFIG_FILE}")
     import tomllib

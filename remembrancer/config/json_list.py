@@ -1,4 +1,4 @@
-"""A list of named items in a JSON file in the home, changed by people and read by a process when it needs an item."""
+"""A list of named items in a JSON file in the home. People change it, and processes read it when they need an item."""
 
 from pathlib import Path
 from typing import Final, Generic, TypeVar
@@ -26,7 +26,7 @@ class JsonList(Generic[T]):
         self._decoder: Final = msgspec.json.Decoder(tuple[kind, ...])  # type: ignore[valid-type]
 
     def all(self) -> tuple[T, ...]:
-        """Empty if there is no file. Raises `HomeUnusable`, so that nobody is admitted, if it cannot be read."""
+        """Empty if there is no file. Raises `HomeUnusable` if it cannot be read, so that nobody is admitted."""
         try:
             return self._decoder.decode(read_file(self._path))
         except FileNotFoundError:

@@ -1,5 +1,5 @@
-"""The home and its configuration file as strings, as named by an environment. Every session waits for the start of a
-bridge, so this module imports nothing that the bridge has not imported."""
+"""Finds the home and its configuration file, as strings, from an environment. Every session waits for a bridge to
+start, so this module imports nothing that the bridge has not imported."""
 
 # ruff: noqa: PTH100, PTH111, PTH113, PTH110, PTH117, PTH118
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 CONFIG_FILE = "config.toml"
 CONFIG_FILES = (CONFIG_FILE, "config.md", "config.json", "memory.config.json")
-"""Without a variable, the first that exists in the home is used, unless it has to be imported first."""
+"""Without a variable, the first that exists in the home is used, unless it must be imported first."""
 CONFIG_VARIABLES = ("REMEMBRANCER_CONFIG", "MEMORY_CONFIG_PATH")
 HOME_VARIABLES = ("REMEMBRANCER_HOME", "MEMORY_DB_PATH", "FLOOD_MEMORY_DIR", "MEMORY_MCP_DATA_DIR")
 MODE_VARIABLES = ("REMEMBRANCER_DEPLOYMENT_MODE", "MEMORY_DEPLOYMENT_MODE")
@@ -23,7 +23,7 @@ IN_MEMORY = "embedded-memory"
 
 
 class RelativeHome(ValueError):
-    """A relative path would mean a separate memory for each directory."""
+    """Raised for a relative path, which would mean a separate memory for each directory."""
 
 
 def first_of(environ: Mapping[str, str], variables: tuple[str, ...]) -> tuple[str, str | None]:
@@ -55,5 +55,5 @@ def config_file(environ: Mapping[str, str], home: str) -> str | None:
 
 
 def is_file(path: str | os.PathLike[str]) -> bool:
-    """True also for a broken link: directories and pipes contain no settings."""
+    """True also for a broken link, but not for directories and pipes, which contain no settings."""
     return os.path.lexists(path) and (os.path.isfile(path) or not os.path.exists(path))

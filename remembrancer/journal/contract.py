@@ -1,15 +1,15 @@
 """The contract of a journal: one append-only list of entries for each lane, which every member reads in the same order.
 
-A lane is the unit of ordering, and a `LaneMark` is the position up to which a host has applied it. Positions begin at
-1, grow and are never reused. No host reads past a deleted entry: a host that has not read it continues from a snapshot.
-Each call names the mark from which it continues. If the mark belongs to a different journal (the journal was deleted
-and recreated, was restored from an older backup, or merely has the same name), the call raises `JournalChanged`, and
-the host stops applying and appending to this lane.
+A lane is the unit of ordering, and a `LaneMark` is the position up to which a host has applied it. Positions start at
+1, increase and are never reused. No host reads past a deleted entry: a host that has not read it continues from a
+snapshot. Each call names the mark from which it continues. If the mark belongs to a different journal (the journal was
+deleted and recreated, was restored from an older backup, or merely has the same name), the call raises
+`JournalChanged`, and the host stops applying and appending to this lane.
 
-**One append is atomic**: either all its entries are stored, next to each other, or none are. Concurrent appends by
-other hosts come before or after them, so nobody waits: an entry takes effect at its position, up to which the caller
-reads. **An append without an answer** raises `JournalAway`: its entries may have been stored, or may yet be, so the
-caller reads before it appends them again, under new ids. Operations applied once per id take effect exactly once.
+**Appends are atomic**: either all entries are stored next to each other, or none are. Concurrent appends by other hosts
+come before or after them, so nobody waits. An entry takes effect at its position, and the caller reads up to it. **An
+append without an answer** raises `JournalAway`: its entries may have been stored, or may be stored later, so the caller
+reads before it appends them again under new ids. Operations applied once per id take effect exactly once.
 """
 
 import re
@@ -22,9 +22,9 @@ from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 
 SNAPSHOT_FORM: Final = 2
 MAX_ENTRY_BYTES: Final = 512 * 1024
-"""Before sealing: below the megabyte that a NATS server accepts."""
+"""The maximum size before sealing, below the megabyte that a NATS server accepts."""
 MAX_APPEND_BYTES: Final = 4 * 1024 * 1024
-"""The largest total size of the bodies in one append."""
+"""The maximum total size of the bodies in one append."""
 _LANE: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -35,7 +35,7 @@ class LaneMark(msgspec.Struct, frozen=True):
     """The identity of the lane's journal; "" matches any journal."""
     position: int
     entry_id: str
-    """"" matches any entry, and means no entry at position 0."""
+    """"" matches any entry; at position 0, it means no entry."""
 
 
 START: Final = LaneMark("", 0, "")
@@ -53,7 +53,7 @@ class Entry(msgspec.Struct, frozen=True):
     id: str
     body: bytes
     at: float
-    """The server's time, in seconds since the epoch, which may be earlier for a later entry."""
+    """The server's time, in epoch seconds. A later entry may have an earlier time."""
 
 
 class EntryPage(msgspec.Struct, frozen=True):
@@ -74,13 +74,13 @@ class LaneSnapshot(msgspec.Struct, frozen=True):
     name: str
     mark: LaneMark
     size_bytes: int
-    """The size as stored, sealed."""
+    """The size in the journal, after sealing."""
     form: int = 1
     """The format of content and seal. Release 0.2.0 wrote format 1, which is no longer read."""
 
 
 class Trimmed(RemembrancerError, retry_possible=True):
-    """The entries after a mark were deleted: the host continues from a snapshot."""
+    """Raised when the entries after a mark were deleted. The host continues from a snapshot."""
 
     def __init__(self, first: int) -> None:
         super().__init__(f"the journal begins at position {first}: earlier entries are in a snapshot")
@@ -91,7 +91,7 @@ class Journal(Protocol):
     """A connection to the journals of lanes. Any call may raise `JournalAway` and `JournalRefused`."""
 
     async def create(self, lane: str) -> LaneMark:
-        """Returns the mark of the lane's start. Raises `InvalidInput` if the lane exists."""
+        """Create a journal and return the mark of its start. Raises `InvalidInput` if the lane exists."""
 
     async def head(self, lane: str) -> int:
         """The newest position of a lane; 0 if it is empty. Raises `JournalChanged` if there is no such lane."""
@@ -101,24 +101,24 @@ class Journal(Protocol):
         them. Raises `JournalAway` if they may or may not have been appended, `StorageFull`, or `JournalChanged`."""
 
     async def read(self, lane: str, *, after: LaneMark, limit: int = 1000) -> EntryPage:
-        """At most `limit` entries after a mark, without a gap; at least one if any follow. Raises `Trimmed` if the next
-        entry is no longer kept, `EntryDamaged` if no member wrote it in this form, `KeyMissing` if this host lacks its
-        key, or `JournalChanged`."""
+        """Return at most `limit` entries after a mark, without a gap, and at least one if any exist. Raises `Trimmed`
+        if the next entry was deleted, `EntryDamaged` if it was not written like this by a member, `KeyMissing` if this
+        host lacks its key, or `JournalChanged`."""
 
     def watch(self, lane: str) -> AsyncIterator[None]:
-        """Yields soon after each append, and occasionally without one: a hint to read."""
+        """Yield soon after each append, and occasionally without one, as a hint to read."""
 
     async def purge(self, lane: str, *, up_to: int) -> None:
-        """Delete all entries up to a position for good; a snapshot must contain them."""
+        """Delete all entries up to a position permanently. A snapshot must contain them."""
 
     async def put_snapshot(self, lane: str, mark: LaneMark, content: bytes) -> LaneSnapshot:
-        """Other hosts see the snapshot once it is complete."""
+        """Store a snapshot, which other hosts see once it is complete."""
 
     async def snapshots(self, lane: str) -> tuple[LaneSnapshot, ...]:
-        """Newest first, in the same order for all hosts."""
+        """List the snapshots, newest first, in the same order for all hosts."""
 
     async def get_snapshot(self, lane: str, snapshot: LaneSnapshot) -> bytes:
-        """Raises `InvalidInput` if it was dropped, and the same errors as `read`."""
+        """Raises `InvalidInput` if the snapshot was dropped, and the same errors as `read`."""
 
     async def drop_snapshot(self, lane: str, snapshot: LaneSnapshot) -> None:
         """Delete a snapshot."""
@@ -134,7 +134,7 @@ class Journal(Protocol):
 
 
 def check_name(name: str) -> str:
-    """Returns the name of a lane or a host. Raises `InvalidInput` if no journal accepts it."""
+    """Returns a name of a lane or host unchanged. Raises `InvalidInput` if no journal accepts it."""
     if _LANE.fullmatch(name) is None:
         raise InvalidInput(f"a name is 1 to 64 letters, digits, '-' and '_', not {name[:80]!r}")
     return name

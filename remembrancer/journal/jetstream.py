@@ -1,9 +1,9 @@
 """A journal on NATS JetStream: two streams for each lane, one for entries, and one for snapshots and notices.
 
-The server orders the entries; several are sent as one atomic batch (since server 2.12). The identity of the journal is
-part of the subject, so a recreated stream accepts nothing that was meant for its predecessor. Reads are batched direct
-gets, which any replica can answer; so a gap in one replica counts as a deletion only if the leader confirms it. Each
-read begins with the entry at the reader's mark, which proves that the stream is still the same. A watch is a plain
+The server orders the entries, and several are sent as one atomic batch (since server 2.12). The identity of the journal
+is part of the subject, so a recreated stream rejects anything meant for its predecessor. Reads are batched direct gets,
+which any replica can answer, so a gap in one replica counts as a deletion only if the leader confirms it. Each read
+begins with the entry at the reader's mark, which proves that the stream is still the same. A watch is a plain
 subscription to the appended entries. No consumer is created, and a member needs only the permissions in `rights`.
 """
 
@@ -52,12 +52,12 @@ CONNECT_S: Final = 2.0
 """The time limit for connecting to one of several servers."""
 CLOSE_S: Final = 1.0
 LAG_S: Final = 15.0
-"""The leader of several servers may report too few entries for this long, which is longer than an election."""
+"""The leader of a cluster may report too few entries for this long, which is longer than an election takes."""
 HINT_S: Final = 30.0
 """A watch yields at this interval, in case hints were lost with a connection."""
 PAGE_BYTES: Final = 4 * 1024 * 1024
 PIECE_BYTES: Final = 512 * 1024
-"""Like entries, a snapshot's pieces are below the server's limit for a message."""
+"""Like entries, the pieces of a snapshot are below the server's limit for a message."""
 PIECES: Final = 8
 """The number of pieces requested at once."""
 _STREAM_NOT_FOUND: Final = 10059
@@ -84,10 +84,10 @@ class Server(msgspec.Struct, frozen=True):
     """The servers of a journal, and the credentials for them."""
 
     urls: tuple[str, ...]
-    """`nats://host:port` or `tls://host:port`, of one cluster."""
+    """`nats://host:port` or `tls://host:port`, all of one cluster."""
     user_jwt: str = ""
     user_seed: str = ""
-    """In NATS's formats; empty if the server requires none."""
+    """In NATS's formats; empty if the server requires no credentials."""
     ca_pem: str = ""
     """"" means the authorities that this machine trusts."""
 
@@ -120,7 +120,7 @@ class JetStreamJournal(Journal):
         self._refusal = ""
         """The server's reason for refusing this host or a request."""
         self._journals: dict[str, str] = {}
-        """The identities of the lanes' journals, as far as the current connection has verified them."""
+        """The identities of the journals, by lane, that the current connection has verified."""
 
     async def send_account(self, account_jwt: str) -> None:
         if "error" in await self._ask("$SYS.REQ.CLAIMS.UPDATE", account_jwt.encode()):
@@ -190,7 +190,7 @@ class JetStreamJournal(Journal):
         return EntryPage(tuple(entries), LaneMark(identity, last.position, last.id), last.position + pending)
 
     async def _end(self, lane: str, after: LaneMark) -> EntryPage:
-        """A replica may lag, and a server that was paused may believe for a while that it is the leader."""
+        """Find the end of a lane. A replica may lag, and a server that was paused may still believe that it leads."""
         patience = asyncio.get_running_loop().time() + (LAG_S if len(self._server.urls) > 1 else 0.0)
         while True:
             info = await self._info(lane, deleted=True)
@@ -234,7 +234,7 @@ class JetStreamJournal(Journal):
         return snapshot
 
     async def _drop_unfinished(self, lane: str) -> None:
-        """Delete incomplete snapshots of killed hosts. A host that is still writing notices this and tries again."""
+        """Delete the incomplete snapshots of killed hosts. A host that is still writing notices, and tries again."""
         begun = await self._info(lane, subjects=f"rmb.{lane}.s.piece.>")
         names = {subject.split(".")[-2] for subject in begun["state"].get("subjects") or ()}
         for name in names.difference(snapshot.name for snapshot in await self.snapshots(lane)):
@@ -303,7 +303,7 @@ class JetStreamJournal(Journal):
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[Client]:
-        """Opens the connection if necessary. Exceptions of the client library become our errors."""
+        """Open the connection if necessary. Exceptions of the client library become our errors."""
         try:
             yield await self._connection()
         except TimeoutError as error:  # the library's own error is a subclass
@@ -347,7 +347,7 @@ class JetStreamJournal(Journal):
                 async with asyncio.timeout(ANSWER_S):
                     await client.connect(
                         servers=list(server.urls),
-                        allow_reconnect=False,  # the next call does it, and verifies the journal
+                        allow_reconnect=False,  # the next call reconnects, and verifies the journal
                         max_reconnect_attempts=1,  # per server, before this attempt fails
                         reconnect_time_wait=0,
                         connect_timeout=round(CONNECT_S),
@@ -402,7 +402,7 @@ class JetStreamJournal(Journal):
             try:
                 await client.publish(f"$JS.API.DIRECT.GET.{stream}", msgspec.json.encode(request), inbox)
                 arrived = answers._pending_queue
-                while True:  # `next_msg` makes two tasks for each message, even for one that has arrived
+                while True:  # `next_msg` creates two tasks for each message, even for one that has arrived
                     answer = arrived.get_nowait() if arrived.qsize() else await answers.next_msg(ANSWER_S)
                     status = _header(answer, "Status")
                     if status == "503":
@@ -415,12 +415,12 @@ class JetStreamJournal(Journal):
             finally:
                 if not client.is_closed:
                     await answers.unsubscribe()
-        await self._info(lane)  # raises if there is none
+        await self._info(lane)  # raises if there is no stream
         raise JournalAway("the journal has no replica to read from at the moment")
 
 
 async def _close(client: Client) -> None:
-    """Another task may be closing it, too. Closing a refused TLS connection hangs."""
+    """Another task may also be closing it. Closing a rejected TLS connection hangs."""
     try:
         async with asyncio.timeout(CLOSE_S):
             await client.close()

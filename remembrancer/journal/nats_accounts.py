@@ -1,4 +1,4 @@
-"""NATS keys and signed permissions: an operator signs for accounts, an account for users. A server knows only the
+"""NATS keys and signed permissions: an operator signs accounts, and an account signs users. A server knows only the
 operator's public key, so adding and removing members does not change its configuration. Formats: docs.nats.io, "JWT
 authentication" (JWT version 2) and "NKeys" (Ed25519, base32 with a CRC-16)."""
 
@@ -47,11 +47,11 @@ class KeyPair:
 
     @property
     def inbox(self) -> str:
-        """Nobody else may subscribe to it."""
+        """Only this user may subscribe to it."""
         return f"_INBOX_{self.public}"
 
     def answer(self, challenge: str) -> bytes:
-        """The signature of a server's challenge, as a client sends it."""
+        """Sign a server's challenge in the form that clients send."""
         return base64.b64encode(self._private.sign(challenge.encode()))
 
     def claim(self, subject: str, name: str, rights: Mapping[str, object], *, at: int | None = None) -> str:
@@ -97,7 +97,7 @@ class Authority(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return KeyPair(self.system_seed).public
 
     def account_jwt(self) -> str:
-        """Dated later than an account with fewer revoked users: servers may keep either of two from the same second."""
+        """Dated later than one with fewer revoked users: of two from the same second, servers may keep either."""
         limits = {**_LIMITS, "disk_storage": _UNLIMITED, "streams": _UNLIMITED, "consumer": _UNLIMITED}
         rights = {"type": "account", "limits": limits, "revocations": {each.user: each.at for each in self.revoked}}
         account = KeyPair(self.account_seed).public
@@ -116,7 +116,7 @@ class Authority(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def user(
         self, name: str, publishes: Sequence[str], hears: Sequence[str], *, key: KeyPair, of_system: bool = False
     ) -> str:
-        """The statement of the account of all lanes, or of the server's own account, about a user."""
+        """A statement about a user, by the account of all lanes or by the server's own account."""
         unlimited = dict.fromkeys(("subs", "data", "payload"), _UNLIMITED)
         rights = {"type": "user", "pub": {"allow": list(publishes)}, "sub": {"allow": list(hears)}, **unlimited}
         return KeyPair(self.system_seed if of_system else self.account_seed).claim(key.public, name, rights)

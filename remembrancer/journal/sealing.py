@@ -1,4 +1,4 @@
-"""Seals everything that a host sends to the journal: its server sees only sizes, times, and the ids of operations.
+"""Encrypts everything that a host sends to the journal: its server sees only sizes, times, and the ids of operations.
 
 AES-256-GCM with the key of the lane (NIST SP 800-38D). A seal consists of a version, the id of the key, a random nonce
 of 96 bits and the ciphertext with its tag. The seal's context (the lane, and the id of the entry) is authenticated,
@@ -26,11 +26,11 @@ _NONCE_BYTES: Final = 12
 _TAG_BYTES: Final = 16
 SEAL_BYTES: Final = len(_VERSION) + _KEY_ID_BYTES + _NONCE_BYTES + _TAG_BYTES
 KEYS_FOR: Final = "keys-for-"
-"""Prefix of notices with a lane's new keys for a member, sealed with the member's secret."""
+"""The prefix of notices that deliver a lane's new keys to a member, sealed with the member's secret."""
 
 
 class Keyring(msgspec.Struct, frozen=True):
-    """The keys of a lane by id, and the id of the key that seals."""
+    """The keys of a lane by id, and the id of the key used for sealing."""
 
     keys: dict[str, bytes]
     current: str
@@ -50,7 +50,7 @@ def key_id(key: bytes) -> str:
 
 
 def seal(keyring: Keyring, plain: bytes, *belongs_to: str) -> bytes:
-    """The bytes can only be opened with the same context `belongs_to`."""
+    """Encrypt bytes. They can be unsealed only with the same context `belongs_to`."""
     nonce = os.urandom(_NONCE_BYTES)
     header = _VERSION + bytes.fromhex(keyring.current)
     sealed = AESGCM(keyring.keys[keyring.current]).encrypt(nonce, plain, header + _joined(belongs_to))
@@ -78,7 +78,7 @@ def _joined(parts: Sequence[str]) -> bytes:
 
 
 class Sealed:
-    """`on_keys` stores new keys, which are delivered to a member sealed with the `secret` of that `member`."""
+    """`on_keys` saves new keys, which are delivered to this `member` sealed with its `secret`."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class Sealed:
         await self._journal.notify(lane, host, seal(self._keyring, body, "notice", lane, host))
 
     async def notices(self, lane: str) -> Mapping[str, bytes]:
-        """The notices that can be opened: others are not for this host."""
+        """The notices that can be opened. The others are not meant for this host."""
         opened = {}
         for host, notice in (await self._journal.notices(lane)).items():
             if host.startswith(KEYS_FOR):
@@ -163,7 +163,7 @@ class Sealed:
         try:
             keyring = _decode_keys(unseal(own, brought, "keys", lane, self._member))
         except (EntryDamaged, KeyMissing, msgspec.DecodeError):
-            return  # they are for a different host
+            return  # they are for another host
         self._keyring = Keyring({**self._keyring.keys, **keyring.keys}, keyring.current)
         self._on_keys(self._keyring)
 

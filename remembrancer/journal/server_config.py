@@ -78,7 +78,7 @@ class Certificates(NamedTuple):
 def server_files(
     authority: Authority, certificates: Certificates, addresses: Sequence[Address]
 ) -> dict[str, dict[str, str]]:
-    """The files of each server, by the name of its directory; `nats-server -c server.conf` runs it there."""
+    """The files of each server, by the name of its directory, where `nats-server -c server.conf` starts it."""
     template = Template(_CONFIGURATION.read_text(), trim_blocks=True, undefined=StrictUndefined)
     apart, made = CLUSTER_PORT - PORT, {}
     for number, own in enumerate(addresses, 1):

@@ -44,7 +44,7 @@ class Membership(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     secret: bytes
     read_only: bool = False
     is_users: bool = False
-    """For the user's own scope, whose members are the user's machines."""
+    """True for the user's own lane, whose members are the user's machines."""
 
 
 _decode_invitation: Final = msgspec.msgpack.Decoder(Membership).decode
@@ -65,7 +65,7 @@ class Administration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     certificate_key: str = ""
     members: dict[str, dict[str, Member]] = {}
     keyrings: dict[str, Keyring] = {}
-    """All keys of each lane that got a new key, since a key in use may not have reached every member."""
+    """All keys of each lane that has a new key, since the new key may not have reached every member."""
 
 
 JOINED: Final = msgspec.msgpack.encode({"position": 0})
@@ -94,7 +94,7 @@ class Sharing:
         return tuple(self.membership(path.stem) for path in sorted(self._lanes.glob("*.json")))
 
     def membership(self, lane: str) -> Membership:
-        """Raises `InvalidInput` if not a member, `FileUnusable` if it cannot be read."""
+        """Raises `InvalidInput` if this home is not a member, and `FileUnusable` if the file cannot be read."""
         path = self._lanes / f"{check_name(lane)}.json"
         if not path.exists():
             raise InvalidInput(f"this home is not a member of the shared lane {lane!r}")
@@ -104,7 +104,7 @@ class Sharing:
         self._write(self._lanes / f"{membership.lane}.json", membership)
 
     async def leave(self, lane: str) -> None:
-        """The invitation can be used again if the other members can be notified."""
+        """Leave a lane. The invitation can be used again if the other members can be notified."""
         membership = self.membership(lane)
         with suppress(RemembrancerError):
             async with aclosing(self.open(membership)) as journal:
@@ -112,8 +112,8 @@ class Sharing:
         (self._lanes / f"{lane}.json").unlink()
 
     async def join(self, invitation: str) -> Membership:
-        """No other machine can use the invitation afterwards; a member only adopts newer keys. Raises if it is invalid
-        or used, if this home is a member under a different name, or if this cannot be checked."""
+        """No other machine can use the invitation afterwards. A member only adopts newer keys. Raises an error if the
+        invitation is invalid or used, if this home is a member under another name, or if this cannot be checked."""
         membership = read_invitation(invitation)
         journal = self.open(membership)
         mine = [each for each in self.memberships() if each.lane == membership.lane]
@@ -140,7 +140,7 @@ class Sharing:
         return membership
 
     def open(self, membership: Membership) -> Sealed:
-        """Newly delivered keys are saved."""
+        """Open a lane's journal. Newly delivered keys are saved."""
 
         def keep_keys(keyring: Keyring) -> None:
             self.keep(msgspec.structs.replace(self.membership(membership.lane), keyring=keyring))
@@ -166,14 +166,14 @@ class Sharing:
 
     @contextmanager
     def _deciding(self) -> Iterator[None]:
-        """Locks out other commands in this home that change memberships. Blocks."""
+        """Lock out other commands in this home that change memberships. Blocks."""
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with FileLock(self._directory / "administration.lock") as lock:
             lock.acquire(math.inf)
             yield
 
     def configure(self, addresses: Sequence[Address]) -> dict[str, dict[str, str]]:
-        """The files of each server, by its directory's name. The keys are saved, so the call can be repeated."""
+        """Returns each server's files by the name of its directory. The keys are saved, so a call can be repeated."""
         with self._deciding():
             if len(addresses) not in (1, 3):
                 raise InvalidInput("a journal has either one server, or three servers, one of which may be unavailable")
@@ -186,7 +186,7 @@ class Sharing:
             return server_files(known.authority, signer, addresses)
 
     async def new_lane(self, title: str, member: str, *, is_users: bool = False) -> Membership:
-        """This home is the first member. Raises `InvalidInput` without a server, `JournalAway` or `JournalRefused`."""
+        """This home becomes the first member. Raises `InvalidInput` (no server), `JournalAway` or `JournalRefused`."""
         with self._deciding():
             administration = self.administrated()
             await _tell_servers(administration, administration.authority)  # the first lane's server has no account yet
@@ -200,7 +200,7 @@ class Sharing:
             return membership
 
     async def invite(self, lane: str, member: str) -> str:
-        """An invitation for one more machine, to be kept secret. Raises `InvalidInput` if the name is taken."""
+        """Return an invitation for one more machine, to be kept secret. Raises `InvalidInput` if the name is taken."""
         with self._deciding():
             administration, own = self.administrated(), self.membership(lane)
             if member in administration.members.get(lane, {}):

@@ -1,4 +1,4 @@
-"""The services that tools need from their process: a contract, and the results of reads and writes."""
+"""The interface through which tools use their process, and the results of reads and writes."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """`bridge` is the connection that its request ids belong to."""
+    """`bridge` identifies the connection to which the request ids belong."""
 
     bridge: str
     session_id: str
@@ -39,7 +39,7 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Asked(Generic[T]):
-    """An answer from the store. `is_old`: it is an earlier one, since the store is unavailable; a notice says so."""
+    """An answer from the store. `is_old` marks an earlier answer, used with a notice while the store is unavailable."""
 
     reply: T
     notices: tuple[Notice, ...] = ()
@@ -51,7 +51,7 @@ class Asked(Generic[T]):
 
 
 class Written(msgspec.Struct, frozen=True):
-    """A durable write. `applied` is None if it is queued. `degraded`: the store is unavailable, rather than busy."""
+    """A durable write. `applied` is None if it is queued. `degraded` means that the store is unavailable, not busy."""
 
     applied: Applied | None
     notices: tuple[Notice, ...] = ()
@@ -60,10 +60,9 @@ class Written(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class SessionState:
-    """The state kept for a recently active session. `seen` are the memories that it has written, or was shown in their
-    current form, `served` the memories in the answers to its `queries`. `short_ids` has the short form of each id that
-    it was shown, and the id for each short form. `refused` are undelivered notices about queued writes that were
-    refused."""
+    """The state of a recently active session. `seen` holds the memories that it wrote, or was shown in their current
+    form, and `served` those in answers to its `queries`. `short_ids` maps each id that it was shown to its short form,
+    and back. `refused` holds undelivered notices about queued writes that were rejected."""
 
     seen: set[str] = field(default_factory=set)
     served: set[str] = field(default_factory=set)
@@ -73,7 +72,7 @@ class SessionState:
 
 
 class MemoryService(Protocol):
-    """The store as tools see it. Methods raise its errors. A call's budget counts from `received_at` (epoch)."""
+    """The store as tools see it. Methods raise its errors. A call's budget starts at `received_at` (epoch seconds)."""
 
     settings: Settings
     paths: RuntimePaths
@@ -81,23 +80,23 @@ class MemoryService(Protocol):
     past_actions: dict[str, PastActions]
     """The words in the sessions' commands and edits, by project id."""
     applied: Callable[[Operation], None]
-    """Reports a write that the store has applied, which may change resources."""
+    """Called when the store has applied a write, which may change resources."""
     open_browser: Callable[[], Awaitable[str]]
     """Returns the browser's address. Raises `MemoryUnavailable`."""
 
     async def ask(self, question: Request[T], received_at: float) -> Asked[T]:
-        """The store's answer. While the store restarts, the call waits within its budget, then gets the last answer to
-        the same question or, for a search, the memories last shown to the session; or raises `MemoryUnavailable` or
-        `DeadlineExceeded`."""
+        """Return the store's answer. While the store restarts, wait within the call's budget, and then use the last
+        answer to the same question or, for a search, the memories last shown to the session. Raises `MemoryUnavailable`
+        or `DeadlineExceeded`."""
 
     async def require(self, question: Request[T], timeout_s: float) -> T:
-        """The answer to a question that may be repeated. Raises `MemoryUnavailable` or `DeadlineExceeded`."""
+        """Ask a question that may be repeated. Raises `MemoryUnavailable` or `DeadlineExceeded`."""
 
     async def apply(self, operation: Operation, received_at: float) -> Written:
-        """Make an operation durable, in the store or in the write queue. Must not be cancelled half-way."""
+        """Make an operation durable, in the store or in the write queue. Must not be cancelled midway."""
 
     async def erase(self, operation: Operation) -> ErasedResult:
-        """Raises `MemoryUnavailable` if the deletion was not begun; after a `retry_possible` error, it continues."""
+        """Raises `MemoryUnavailable` if the deletion has not begun. After a `retry_possible` error, it continues."""
 
     async def await_embedding(self, caller: Caller, memory_id: str, received_at: float) -> EmbeddingState:
         """Wait, within the call's budget, until a memory has its vectors."""
@@ -106,7 +105,7 @@ class MemoryService(Protocol):
         """The state of a session since the runtime started."""
 
     def take_refused(self, caller: Caller) -> list[Notice]:
-        """The session's own queued writes that were later refused. Each is returned only once."""
+        """Return notices about the session's queued writes that were later rejected, each only once."""
 
     def shown(
         self,
@@ -119,15 +118,15 @@ class MemoryService(Protocol):
         question: str = "",
         listed: Sequence[str] = (),
     ) -> None:
-        """Record the memories that a `tool` found for the `question`. Without a tool, nothing is logged. `counted` are
-        the memories whose accesses count; `used` those requested by id, or probably useful. `listed` are all memories
-        in the answer in order, if some had only one line."""
+        """Record the memories that a `tool` found for a `question`; without a tool, nothing is logged. Memories in
+        `counted` count as accessed, and those in `used` were requested by id or are probably useful. `listed` holds all
+        memories in the answer, in order, if some had only one line."""
 
     def is_first_data_for(self, caller: Caller) -> bool:
-        """True once per connection, whose client must be told that memories are data."""
+        """True once per connection, so that its client is told that memories are data."""
 
     async def look(self, seen_by: ProjectRef | None) -> tuple[tuple[Problem, ...], RuntimeStatus | None]:
-        """The runtime's problems that concern a project (None: all), and its state, if the launcher answers."""
+        """The runtime's problems that concern a project (None: any), and its status if the launcher answers."""
 
     def queue_counts(self) -> tuple[int, int]:
-        """The numbers of writes that wait, and that were refused and set aside."""
+        """The number of waiting writes, and of rejected writes that were set aside."""

@@ -49,16 +49,16 @@ NAMES: Final = {source: name for name, source in SOURCES.items()}
 SCALE: Final = 0.4
 """Turns a probability into a score: a sixtieth of the relevant chunks and half of the others score below 0.3."""
 SNIPPET: Final = 700
-"""The maximum number of characters of a chunk shown."""
+"""The maximum number of characters shown from a chunk."""
 TIMEOUT_S: Final = 30.0
-"""Reading continues after this time."""
+"""The time that `memory_sync` waits. Reading continues afterwards."""
 UNITS: Final = (("d", 86_400.0), ("h", 3600.0), ("m", 60.0), ("s", 1.0))
 LINES: Final = 50
 MAX_PATH_BYTES: Final = 4096
 MAX_CHARACTERS: Final = 40_000
-"""The limit for one answer. A client continues with the line after the last line in the answer."""
+"""The maximum in one answer. A client continues with the line after the last line of the answer."""
 INDEXED_WITHIN_S: Final = 0.5
-"""The time to wait until a written note can be found by its words."""
+"""The time to wait until a new note can be found by its words."""
 
 
 @tool(
@@ -91,7 +91,7 @@ async def memory_search(
         "results": [_result(chunk, score, terms) for score, chunk in scored if score >= least],
         "searchMode": "keyword" if found.strategy_used == "keyword" else "hybrid",
     }
-    if call.is_old:  # the time is used up
+    if call.is_old:  # no time is left for another request
         return answer
     try:
         about = (await call.service.ask(DescribeFiles(project, root), call.received_at)).reply
@@ -113,7 +113,7 @@ def _result(chunk: RecalledMemory, score: float, terms: frozenset[str]) -> Answe
 
 
 def snippet_of(text: str, terms: frozenset[str]) -> str:
-    """A long text begins at or just before the sentence with the most terms."""
+    """The excerpt from a long text begins at or shortly before the sentence with the most terms."""
     if len(text) <= SNIPPET:
         return text
     best = max(split_sentences(text), key=lambda each: len(terms.intersection(terms_in(each))))
@@ -144,7 +144,7 @@ async def memory_read(
     from_line: Annotated[int, Meta(ge=1)] | None = None,
     lines: Annotated[int, Meta(ge=1, le=5000)] | None = None,
 ) -> Answer:
-    """Lines from a note as it is on disk now, indexed or not; or turns from a transcript."""
+    """Lines of a note as it is on disk, indexed or not, or turns of a transcript."""
     settings = call.service.settings
     project, root = call.caller.project, root_of(call)
     first, count = from_line or 1, lines or LINES
@@ -157,7 +157,7 @@ async def memory_read(
         all_lines = [text[start:end] for start, end in itertools.pairwise(starts)]
         return _shown(all_lines, path, first, count)
 
-    with anyio.move_on_after(settings.read_budget_s):  # on a separate thread: a disk may hang
+    with anyio.move_on_after(settings.read_budget_s):  # on a thread, since a disk may hang
         return await anyio.to_thread.run_sync(read, abandon_on_cancel=True)
     raise DeadlineExceeded(f"{quote(path)} could not be read in time: try again")
 
@@ -189,7 +189,7 @@ def read_note(path: str, project: ProjectRef, root: str, settings: Settings) -> 
 
 
 def _turns_of(path: str, root: Path, settings: Settings) -> list[str]:
-    """A transcript's turns, which search results number like a note's lines."""
+    """The turns of a transcript, numbered like lines in search results."""
     unknown = NotFound(f"there is no transcript {quote(path)} of a session in this project", field="path")
     file = next((each for each in transcript_paths(root, settings) if str(each) == path), None)
     if file is None:
@@ -229,7 +229,7 @@ async def memory_store(
     heading: Annotated[str, Meta(description="Append under it, or replace its section")] | None = None,
     expected: str = "",
 ) -> Answer:
-    """Change a note exactly once. The answer contains any text removed by a replacement."""
+    """Change a note exactly once, even on a retry. The answer contains any replaced text."""
     settings = call.service.settings
     if not settings.notes:
         raise InvalidInput("notes are switched off here: the setting notes is false")
@@ -253,7 +253,7 @@ async def memory_store(
     try:
         await call.service.require(SyncFiles(call.caller.project, root, source="notes"), INDEXED_WITHIN_S)
         indexed = True
-    except RemembrancerError:  # it is on its way
+    except RemembrancerError:  # it is being indexed
         indexed = False
     answer: Answer = {"path": change.path, "linesWritten": result.lines, "indexed": indexed}
     return answer | non_empty(replaced=masked(result.replaced), addedToGitignore=list(result.ignored))

@@ -1,7 +1,7 @@
-"""Finds the files that are read for a workspace: its notes, and its sessions' transcripts.
+"""Finds the files that belong to a workspace: its notes and the transcripts of its sessions.
 
 All code that reads, indexes or writes a note must find it with `find_note`, and open it with `open_directory` or
-`open_note`: a cloned repository may contain links to anything.
+`open_note`, since a cloned repository may contain links to anything.
 """
 
 import contextlib
@@ -38,13 +38,13 @@ NATIVE: Final = {
 }
 CLAUDE_CODE: Final = "claude-code"
 MAX_TRANSCRIPT_BYTES: Final = 32 * 1024 * 1024
-"""About 200 chunks."""
+"""A transcript of this size has about 200 chunks."""
 NO_MARKDOWN: Final = "not a Markdown file"
 LINK_OUT: Final = "a link out of the workspace"
 LINK_ELSEWHERE: Final = "a link to a file that is not a note"
 NOT_ORDINARY: Final = "not an ordinary file"
 MOST_SKIPPED: Final = 100
-"""The maximum number of skipped files listed."""
+"""The maximum number of skipped files to list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def note_paths(root: Path, settings: Settings) -> list[Path]:
 
 
 class RealNote(NamedTuple):
-    """A note's directory, and the `parts` of the path below it, none of which is a link."""
+    """A note's directory, and the `parts` of its path below that directory. None of these is a link."""
 
     directory: Path
     parts: tuple[str, ...]
@@ -83,9 +83,9 @@ def real_note(path: str, root: str, places: Sequence[str]) -> RealNote:
 
 
 def find_note(path: str | Path, root: str | Path, places: Sequence[str]) -> RealNote | str:
-    """The note at a path in a workspace whose notes are in these places, with links resolved; or the reason why the
-    file is not a note. Links in a place itself are followed only if the place is an absolute path, which only the
-    user's own settings may contain."""
+    """The note at a path in a workspace, with links resolved, or the reason why the file is not a note in one of the
+    `places`. Links in a place itself are followed only if the place is an absolute path, which only the user's own
+    settings may contain."""
     real_root = os.path.realpath(root)
     real = Path(os.path.realpath(Path(root, path)))
     for named in places:
@@ -104,7 +104,7 @@ def find_note(path: str | Path, root: str | Path, places: Sequence[str]) -> Real
 
 
 def open_directory(note: RealNote, *, make: bool = False) -> int:
-    """Links are not followed. Raises `OSError`, also if a directory in the path has been replaced with a link."""
+    """Open a note's directory without following links. Raises `OSError`, for example if a directory is now a link."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(note.directory, flags)
     for part in note.parts[:-1]:
@@ -121,7 +121,7 @@ def open_directory(note: RealNote, *, make: bool = False) -> int:
 
 
 def open_note(note: RealNote) -> int:
-    """Open a note for reading. Raises `OSError`, also when it has been replaced with a link or something else."""
+    """Open a note for reading. Raises `OSError`, for example if it has been replaced with a link."""
     directory = open_directory(note)
     try:
         return open_ordinary(note.name, directory)
@@ -130,8 +130,8 @@ def open_note(note: RealNote) -> int:
 
 
 def open_ordinary(name: str, directory: int) -> int:
-    """Open an ordinary file for reading. Raises `OSError` if it is a link or something else."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # so as not to wait for a pipe
+    """Open a regular file for reading. Raises `OSError` for anything else, such as a link."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # does not wait for a pipe
     descriptor = os.open(name, flags, dir_fd=directory)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor
@@ -159,7 +159,7 @@ def native_places(root: Path, client: str | None = None) -> list[str]:
 
 
 def native_files() -> dict[str, int]:
-    """The number of each client's own memory files, for all projects."""
+    """The number of memory files that each client keeps itself, for all projects."""
     places = {client: [Path(path).expanduser() for path in paths] for client, paths in NATIVE.items()}
     places[CLAUDE_CODE] = [*Path("~/.claude/projects").expanduser().glob("*/memory"), *_own_directory()]
     places[VSCODE] += _vscode_projects()
@@ -214,14 +214,14 @@ def _folder_name(root: Path) -> str:
 
 
 def is_of_workspace(directory: str, transcript: Path, root: Path) -> bool:
-    """Judges by the `directory` named in a transcript, or else by its folder."""
+    """Decides by the `directory` that a transcript names, or else by the transcript's own folder."""
     if directory:
         return Path(real_path(directory)).is_relative_to(real_path(root))
     return _folder_name(root) in transcript.parts
 
 
 def scan(root: Path, settings: Settings) -> tuple[list[FoundFile], dict[str, str]]:
-    """The files of a workspace, each only once even if it has several names, and skipped files with the reason."""
+    """The files of a workspace, each only once even if it has several names, and the reasons for skipped files."""
     found: dict[tuple[int, int], FoundFile] = {}
     skipped: dict[str, str] = {}
     places = places_of(settings, root)

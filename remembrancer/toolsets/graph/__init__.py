@@ -1,4 +1,4 @@
-"""The toolset `graph`: facts with their periods of validity, and entities with their relations."""
+"""The `graph` toolset: facts with their periods of validity, and entities with their relations."""
 
 from typing import Final
 

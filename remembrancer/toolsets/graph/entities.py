@@ -48,7 +48,7 @@ async def entity_named(call: Call, given: str, field: str) -> tuple[str, str]:
         asked = await call.service.ask(look_up(call, name, kind), call.received_at)
         if asked.reply.entities:
             return asked.reply.entities[0].name, asked.reply.entities[0].type
-        if not asked.is_old:  # otherwise the entity may have been created since
+        if not asked.is_old:  # an old answer may lack a new entity
             raise unknown_entity(given, field)
     return name, kind
 
@@ -108,7 +108,7 @@ class RelationToCreate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @tool("Relate two entities. The relation is a fact with an id of its own.")
 async def create_relation(call: Call, arguments: RelationToCreate) -> Answer:
-    """Store a relation as a project memory. Storing it again may set its weight."""
+    """Store a relation as a project memory. Storing it again can change its weight."""
     relation = clean_name(arguments.relation_type, field="relation_type", longest=MAX_NAME)
     valid = cleaned(arguments)
     start, start_type = await entity_named(call, arguments.from_id, "from_id")

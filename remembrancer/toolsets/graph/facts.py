@@ -1,5 +1,5 @@
-"""Facts: the form in which this toolset shows memories, their invalidation, and tools whose names and arguments differ
-from those of the toolset `memory`."""
+"""Facts: how this toolset shows and invalidates memories, and tools whose names and arguments differ from those of the
+`memory` toolset."""
 
 import time
 from typing import Annotated, Any

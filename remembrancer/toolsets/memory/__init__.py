@@ -1,4 +1,4 @@
-"""The toolset `memory`, which a session has by default."""
+"""The `memory` toolset, which sessions have by default."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Memories in tool answers: the promised fields, and other fields if not empty. Pure."""
+"""Formats memories for tool answers: fixed fields, and any other fields that are not empty. Pure."""
 
 from collections.abc import Collection, Container, Sequence, Set
 from datetime import datetime
@@ -18,9 +18,9 @@ from remembrancer.toolsets.tools import DATA, Answer, non_empty
 
 _ROUNDED: Final = 4
 OLD_CHARACTERS: Final = 1000
-"""The number of characters shown of a memory that is probably replaced; enough to decide whether it really is."""
+"""The number of characters shown of a memory that is probably replaced: enough to decide whether it really is."""
 NEWER_CHARACTERS: Final = 120
-"""The number of characters shown of the session's own memory that is the replacement; enough to recognise it."""
+"""The number of characters shown of the replacement, which the session stored itself: enough to recognise it."""
 SETTLED: Final = {
     "if_replaced": "update_memory(replaced_by, supersedes=[id])",
     "if_in_part": "update_memory(id, old, new)",
@@ -31,7 +31,7 @@ FORGOTTEN: Final = {"if_replaced": "forget_memory(id)"}
 SUPERSEDED: Final = {"if_wrong": "restore_memory(superseded id)"}
 ENDED: Final = ("valid_until", "invalid_reason", "superseded_by", "possibly_superseded_by")
 MOST_LINES, MOST_LINES_IF_LIKELY = 5, 2
-"""The maximum number of one-line memories if no limit is given: usually, and with a likely answer."""
+"""The maximum number of one-line memories if no limit is given: by default, and if there is a likely answer."""
 WORDS_OF_LINE: Final = 14
 VALIDITY: Final = ("valid_from", "valid_until", "invalid_reason")
 _TIMES: Final = frozenset(
@@ -66,8 +66,8 @@ def _value(name: str, value: Any) -> Any:
 def with_lines(
     memories: Sequence[RecalledMemory], full: Container[str], limit: int | None, seen: Set[str] = frozenset()
 ) -> list[RecalledMemory]:
-    """The memories in `full`, and the first of the others, in their order. Without a limit, others that the session has
-    `seen` are omitted, except the nearest."""
+    """The memories in `full` and the first of the others, in the given order. Without a limit, others that the session
+    has `seen` are omitted, except for the nearest."""
     is_answered = any(each.scores.relevance >= LIKELY for each in memories)
     most_lines = limit or (MOST_LINES_IF_LIKELY if is_answered else MOST_LINES)
     others = [each for each in memories if not is_given_whole(each)]
@@ -96,7 +96,7 @@ def _place_of(memory: RecalledMemory) -> Answer:
 
 
 def memory_of(memory: RecalledMemory, *, detail: bool = False, is_judged: bool = True) -> Answer:
-    """`is_judged` adds how well the memory answers; `detail` every field, and each signal of its rank."""
+    """`is_judged` adds how well the memory answers the query. `detail` adds every field and all ranking signals."""
     relevance: Answer = {}
     if is_judged:
         chance = memory.scores.relevance
@@ -160,8 +160,8 @@ def copies_of(memory: MemoryShown) -> list[dict[str, Any]]:
 
 
 def near_of(found: Sequence[NearMemory], stored: Collection[str]) -> Answer:
-    """Memories probably replaced by later ones, and the calls that resolve each case. A later memory that is not in
-    `stored` is quoted (`newer`). `perhaps` marks a less probable pair, and `in_part` a text that says more."""
+    """Memories that later ones probably replace, and the calls that resolve each case. A later memory that is not in
+    `stored` is quoted (`newer`). `perhaps` marks a less probable pair, and `in_part` an older text that says more."""
     near = {each.memory_id: each for each in found}
     replaced = [
         {"id": each.memory_id, "content": cut_at_word(each.content, OLD_CHARACTERS), "replaced_by": each.replaced_by}

@@ -1,5 +1,5 @@
-"""The context block: memories as Markdown within a budget of tokens. Each memory is one list item, indented and escaped
-so that it cannot pose as a group or as another memory. Pure; the token counter is passed in."""
+"""Builds the context block: memories as Markdown within a budget of tokens. Each memory is one list item, indented and
+escaped so that it cannot pose as a heading or as another memory. Pure; callers pass in the token counter."""
 
 import re
 import shlex
@@ -33,7 +33,7 @@ NOTHING: Final = "Nothing is remembered here yet."
 NOTHING_ELSE: Final = "Nothing is remembered here."
 ALL_OF_THIS: Final = "This is all of it."
 NOTHING_OF_THIS: Final = "None of this is remembered here."
-"""Used in a context of some sections."""
+"""Used if only some sections were requested."""
 AWAY: Final = "The memory is unavailable: this is the last known content."
 NOTHING_KNOWN: Final = "The memory is unavailable, and no earlier answer to this is known."
 Away = Literal["starting", "unavailable"]
@@ -61,7 +61,7 @@ _RELATIVE: Final = re.compile(
     rf"|(?P<weekday>(?:on|until|by|since) (?:{'|'.join(WEEKDAYS)})))\b",
     re.IGNORECASE,
 )
-"""Means a different day when read later; weekdays count only in texts that are not rules."""
+"""Words that mean a different day when read later. Weekdays count only in texts that are not rules."""
 
 _BEFORE_HEADING: Final = re.compile(r"\A((?>(?:\s|>|[-+*]\s|\d{1,9}[.)]\s)*))(?=#+(?:\s|$)|[-=*_][-=*_\s]*$|`{3}|~{3})")
 """The marks of quotations and lists before a heading, a line of dashes, or a fence."""
@@ -69,7 +69,7 @@ _BEFORE_HEADING: Final = re.compile(r"\A((?>(?:\s|>|[-+*]\s|\d{1,9}[.)]\s)*))(?=
 
 @dataclass(frozen=True, slots=True)
 class ContextBlock:
-    """`tokens` is the size of its text; `truncated`: memories were left out."""
+    """`tokens` is the size of `text`. `truncated` is True if memories were left out."""
 
     text: str
     memory_ids: tuple[str, ...]
@@ -88,9 +88,9 @@ def build_block(
     today: str = "",
     root: str = "",
 ) -> ContextBlock:
-    """The gathered memories in their groups, in at most `max_tokens` as measured by `count`. Unless `is_whole_memory`,
-    only some sections were requested. `is_addition`: the session has an earlier block, so this block says nothing about
-    the rest. Open ends due before `today` are overdue. Paths of files below `root` are relative to it."""
+    """Format the gathered memories by group, in at most `max_tokens` as measured by `count`. Unless `is_whole_memory`,
+    only some sections were requested. With `is_addition`, the session already has a block, so this one does not mention
+    the rest. Open ends due before `today` are overdue. Paths of files below `root` are shown relative to it."""
     memories, ids = tuple(_within(root, each) for each in gathered.memories), gathered.short_ids
     notices: list[str] = []
     if is_whole_memory and not away:
@@ -197,9 +197,7 @@ def render(content: str, source: SourceRef, remark: str = "", name: str = "") ->
         lines[0] += f" {about}"
     elif about:
         lines.append(about)
-    lines[0] = " ".join(
-        filter(None, ("-", name, lines[0]))
-    ).rstrip()  # nothing is left of a text of invisible characters
+    lines[0] = " ".join(filter(None, ("-", name, lines[0]))).rstrip()  # a text of invisible characters leaves nothing
     return "\n".join(f"{INDENT}{line}" if place and line else line for place, line in enumerate(lines))
 
 

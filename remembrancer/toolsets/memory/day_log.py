@@ -1,4 +1,4 @@
-"""The log of a day: what happened, and what was stored, changed, decided and closed, in chronological order."""
+"""The log of a day: events, and memories stored, changed, decided and closed, in chronological order."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -23,18 +23,18 @@ MAX_CHANGES: Final = 1000
 SHORT_TEXT: Final = 160
 MAX_TEXT: Final = 2000
 _FIRST: Final = {"decision": "decided", OPEN_END: "opened", SESSION_RECORD: "worked"}
-"""The verbs for new memories and events by kind; for other kinds "stored", or with a day, "happened" and "noted"."""
+"""The verbs for new memories and events by kind. Others are "stored" or, with a day, "happened" or "noted"."""
 FORGOTTEN, PROMOTED, ARCHIVED = "forgotten", "promoted", "archived"
 CHANGE_WORDS: Final = {
     **{"superseded": "replaced", "invalidated": "ended", "superseding_undone": "restored"},
     **{"both hold": "kept alongside another", "consolidated": "summarised", "superseding": "replaced another"},
 }
-# Fields with an empty name change only because other fields do.
+# Fields with an empty name change only along with others.
 FIELD_NAMES: Final = {"occurred_at": "day", "valid_until": "its end", "type": "", "status": "", "invalid_reason": ""}
 
 
 def day_of(text: str, now: float) -> TimeWindow:
-    """ "Yesterday", "2026-11-17" or "Tuesday" (the last) in local time. Raises `InvalidInput` unless it has begun."""
+    """Parse a local day: "yesterday", "2026-11-17" or "Tuesday" (the last). Raises `InvalidInput` for a future day."""
     today, text = WEEKDAYS[datetime.fromtimestamp(now).weekday()], with_iso_dates(text)
     for phrase in (text, f"on {text}", f"el {text}"):
         if read_query(phrase).lower().removeprefix("on ").strip() == today:
@@ -46,7 +46,7 @@ def day_of(text: str, now: float) -> TimeWindow:
 
 
 def dates_in_utc(begins: float, ends: float) -> tuple[float, float]:
-    """A local period's first day and the day after it, at midnight UTC: the `days` of events."""
+    """The first day of a local period and the day after its last, as midnights in UTC, for the `days` of events."""
     first, last = (datetime.fromtimestamp(at).date() for at in (begins, ends - 1))
     days = (datetime(day.year, day.month, day.day, tzinfo=UTC) for day in (first, last + timedelta(1)))
     return next(days).timestamp(), next(days).timestamp()
@@ -61,9 +61,9 @@ def happened_in(activity: ActivityRead) -> list[MemoryChanged]:
 async def read_day(
     call: Call, day: TimeWindow, days: tuple[float, ...], *, for_people: bool = False
 ) -> tuple[Sequence[MemoryChanged], Sequence[RunDone]]:
-    """The events of a day and the changes by sessions and people, in chronological order, and the day's runs and
-    imports that can be undone here. For a memory that has since been forgotten, only the forgetting is listed, without
-    the content; undone changes are omitted. With `for_people`, all of these are listed, and what maintenance
+    """Return a day's events and the changes by sessions and people, in chronological order, and the day's runs and
+    imports that can be undone here. A memory that has since been forgotten is listed only as forgotten, without its
+    content, and undone changes are omitted. `for_people` includes all of these, and the memories that maintenance
     archived."""
     request = ReadActivity(
         *call.caller.viewer, day.end, MAX_CHANGES, day.start, MAX_TEXT, for_people, with_undo=True, days=days
@@ -99,7 +99,7 @@ def verb_of(change: MemoryChanged) -> str:
 
 
 def word_of(change: str, fields: Sequence[str], *, done: bool) -> str:
-    """`done`: the memory was done afterwards."""
+    """`done` is True if the change left the memory done."""
     if "done" in fields and "kind" not in fields:
         return "closed" if done else "reopened"
     return "changed" if change == "updated" else CHANGE_WORDS.get(change, change)
@@ -121,15 +121,15 @@ def date_of(change: MemoryChanged) -> str:
 
 
 def _shown_at(change: MemoryChanged) -> float:
-    """An event with only a day (in UTC) is at the start of that day in this time zone."""
+    """An event with only a day (midnight UTC) is shown at the start of that day in local time."""
     if change.change != "happened" or change.at % DAY_S:
         return change.at
     return datetime.fromtimestamp(change.at, UTC).replace(tzinfo=None).timestamp()
 
 
 async def day_block(call: Call, text: str, max_tokens: int) -> Answer:
-    """The log of a day as Markdown: a line for each memory, in the order of the first changes; for a longer period, a
-    list per day. Texts are as of the end of that day, and in full if all fit."""
+    """The log of a day as Markdown, with one line per memory in the order of their first changes. A longer period has a
+    list per day. Texts are those at the end of that day, and in full if all of them fit."""
     day = day_of(text, call.received_at)
     changes, _ = await read_day(call, day, dates_in_utc(day.start, day.end))
     ids = await short_forms_of(call, dict.fromkeys(name for each in changes for name in (each.memory_id, each.by)))

@@ -1,4 +1,4 @@
-"""The fields of a memory as given by clients: the arguments shared by several tools, checked and cleaned."""
+"""The arguments for a memory's fields that several tools share, and the functions that check and clean them."""
 
 import math
 import time
@@ -44,7 +44,7 @@ def clean_reason(reason: str | None) -> str | None:
 
 
 def seconds_of(text: str | None, field: str) -> float | None:
-    """Seconds since the epoch for an ISO 8601 date or time, in UTC unless it has an offset. Raises `InvalidInput`."""
+    """Convert an ISO 8601 date or time to epoch seconds, in UTC unless it has an offset. Raises `InvalidInput`."""
     if text is None:
         return None
     try:
@@ -77,7 +77,7 @@ class GivenFilters(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 class GivenFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The arguments for the fields of a memory that can be given both when storing and when changing it."""
+    """The arguments for fields of a memory that can be given both when storing and when changing it."""
 
     importance: Annotated[float, Meta(ge=0, le=1)] | None = None
     confidence: Annotated[float, Meta(ge=0, le=1)] | None = None

@@ -1,4 +1,4 @@
-"""The tool `get_memory`, and the resource `memory://memory/{id}`: one memory in full."""
+"""The `get_memory` tool and the `memory://memory/{id}` resource, which return one memory in full."""
 
 from typing import Any, Final
 
@@ -38,7 +38,7 @@ async def get_memory(call: Call, memory_id: str, version: Version | None = None,
 
 
 def answer_of(reply: MemoryShown, version: int | None = None, *, detail: bool = True) -> Answer:
-    """Raises `InvalidInput`, which names the versions. Without `detail`, usual values are omitted."""
+    """Raises `InvalidInput`, listing the versions, for an unknown one. Without `detail`, usual values are omitted."""
     memory = reply.memory
     entry = next((each for each in memory.history if each.version == version), None)
     if entry is None and version is not None:
@@ -116,7 +116,7 @@ def _entry(entry: HistoryEntry, *, detail: bool) -> Answer:
 
 
 def _is_sure(link: MemoryLink) -> bool:
-    """False for a contradiction that is only worth a look in Review."""
+    """False for a possible contradiction that only Review should show."""
     return link.relation != "contradicts" or link.strength >= PROBABLE
 
 

@@ -1,5 +1,3 @@
-"""The tool `get_memory_status`."""
-
 from contextlib import suppress
 from typing import Final
 
@@ -24,7 +22,7 @@ REVIEW: Final = "promote_memory accepts a proposal (target_scope user) or refuse
 
 @tool("Health and counts.", read_only=True, marks_data=False)
 async def get_memory_status(call: Call) -> Answer:
-    """Gives the last known figures if the store is unavailable."""
+    """Returns the last known figures if the store is unavailable."""
     caller, service = call.caller, call.service
     store, undecided, is_fresh, is_degraded = None, Undecided(), False, True
     with suppress(*AWAY):

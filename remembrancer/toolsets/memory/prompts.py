@@ -13,7 +13,7 @@ from remembrancer.toolsets.tools import Tool
 
 Tools = Mapping[str, Tool[Any]]
 NOTES: Final = "files"
-"""Its prompts are for a session without any other set."""
+"""The toolset whose prompts are used only if no other toolset has any."""
 MAX_ARGUMENT_BYTES: Final = 16_384
 
 
@@ -56,7 +56,7 @@ TEXTS: Final = msgspec.toml.decode(Path(__file__).with_suffix(".toml").read_byte
 
 
 def prompts_for(tools: Tools) -> dict[str, Prompt]:
-    """The prompts of the toolset `memory`, or else of the first toolset that has any; prompts for notes come last."""
+    """The prompts of the `memory` toolset, or else of the first toolset that has any, with `NOTES` last."""
     families = [each.toolset for each in tools.values() if each.toolset in TEXTS.sets]
     chosen = min(families, key=lambda each: (each != "memory", each == NOTES), default=None)
     return {} if chosen is None else TEXTS.sets[chosen]

@@ -1,5 +1,3 @@
-"""The tool `recall_memories`."""
-
 import time
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -45,7 +43,7 @@ from remembrancer.toolsets.tools import DATA, Answer, Call, answer_text, non_emp
 
 HINT: Final = "An excerpt ends early: get_memory shows the full memory."
 DISPENSABLE: Final = ("hint", "profile", "query_time_ms", "strategy_used")
-"""Dropped from an answer before any memory is."""
+"""Fields dropped from an answer before any memory is."""
 MEMORY_ONLY: Final = ("type", "kind", "domain", "tags", "min_importance")
 """Arguments that do not apply to files."""
 Source = Literal["memory", "notes", "sessions", "code"]
@@ -64,7 +62,7 @@ STANDING_TOKENS: Final = 800
 """The maximum tokens in one answer for memories that apply to every task."""
 MOST_STANDING: Final = 100
 MOST_NEAR: Final = 5
-"""The memories in an answer that apply to every task, if there are more than `MOST_STANDING`."""
+"""The number of memories for every task in an answer, if there are more than `MOST_STANDING`."""
 CODE: Final = "code"
 CODE_SHARE: Final = 3
 """Code gets at most `max_tokens` divided by this."""
@@ -97,10 +95,10 @@ class RecallMemoriesArguments(GivenFilters, frozen=True, forbid_unknown_fields=T
     unlisted=tuple(name for name in RecallMemoriesArguments.__struct_fields__ if name != "query"),
 )
 async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Answer:
-    """The likely and possible answers in full, or else the nearest memory, in one line if the session has seen it.
+    """Return likely and possible answers in full, or else the nearest memory, in one line if the session has seen it.
     Other memories get one line if they are new to the session, or if it stored them and they contain half of the
-    query's words. With `detail`, all are in full. A named ranking and a degraded answer have all in full, too, and are
-    not judged."""
+    query's words. With `detail`, a named ranking or a degraded answer, all memories are in full; in the last two cases,
+    they are not judged."""
     started = time.perf_counter()
     root = workspace_root(call.caller.directory, call.service.settings)
     request = to_recall(arguments, call.caller.project, call.caller.session_id, root)
@@ -169,7 +167,7 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
         below_threshold=recalled.below_threshold if detail or not recalled.memories else None,
         hint=hint,
     )
-    if arguments.max_tokens is None and not detail:  # the assistant's own questions
+    if arguments.max_tokens is None and not detail:  # a question by the assistant itself
         in_full = [*(each for each in memories if each.id in full), *standing.values()]
         in_doubt = any(each.possibly_superseded_by for each in in_full)
         answer |= near_of(await call.next_near(), ()) or non_empty(to_settle=TO_SETTLE if in_doubt else None)
@@ -189,14 +187,14 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
 
 
 def given_whole(memories: Sequence[RecalledMemory], *, with_nearest: bool) -> set[str]:
-    """The ids of the likely and possible answers, or of the nearest memory, and of what probably replaces them."""
+    """The ids of likely and possible answers, or of the nearest memory, and of memories that probably replace them."""
     chosen = [each for place, each in enumerate(memories) if is_given_whole(each) or (with_nearest and not place)]
     return {each.id for each in chosen} | {newer for each in chosen for newer in each.possibly_superseded_by}
 
 
 async def _standing(nearest: Sequence[RecalledMemory], call: Call) -> list[ListedMemory]:
-    """The unseen memories that apply to every task, nearest first (if there are many, only the nearest). A query that
-    has no likely answer and is not a question may be a task, and conventions do not resemble their tasks."""
+    """The memories that apply to every task and are new to the session, nearest first (if many, only the nearest). A
+    query that is not a question and has no likely answer may be a task, and conventions do not resemble their tasks."""
     session_id, project = call.caller.session_id, call.caller.project
     scopes: tuple[Scope, ...] = ("project", "user")
     most = MOST_STANDING + 1
@@ -217,7 +215,7 @@ async def _standing(nearest: Sequence[RecalledMemory], call: Call) -> list[Liste
     unseen.sort(key=lambda each: places.get(each.id, len(places)))
     tokens = accumulate(estimate_tokens(each.content) + AROUND for each in unseen)
     given = [each for each, used in zip(unseen, tokens, strict=True) if used <= STANDING_TOKENS]
-    if given:  # a list does not mark all doubts in Review
+    if given:  # lists do not mark all pairs in Review
         review = await call.ask(FindUndecided(*call.caller.viewer, MOST_PAIRS, alike=False))
         newer = {each.older.id: (each.newer.id,) for each in reversed(review.pairs)}
         given = [

@@ -1,4 +1,4 @@
-"""The tool `reflect_and_consolidate`: asks the consolidator, through the store, to run, or to undo a run."""
+"""The `reflect_and_consolidate` tool: asks the consolidator, through the store, to run or to undo a run."""
 
 from collections.abc import Mapping
 from typing import Final

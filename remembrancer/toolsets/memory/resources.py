@@ -1,4 +1,4 @@
-"""What a client can read without calling a tool. Untrusted text cannot start a new line and so forge a heading."""
+"""Resources, which clients read without calling a tool. Untrusted text cannot start a line and forge a heading."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -37,7 +37,7 @@ FIXED: Final = (STATUS, SUMMARY, GRAPH, PREFERENCES)
 
 
 def memory_id_in(uri: str) -> str | None:
-    """The id in a URI, with its prefix, or part of an id, if any."""
+    """The full id in a URI, or part of an id. None if the URI has neither."""
     if not uri.startswith(MEMORY_START):
         return None
     try:
@@ -47,11 +47,11 @@ def memory_id_in(uri: str) -> str | None:
 
 
 RELATIONSHIPS_SHOWN: Final = 5
-"""The number of edges written out for each entity in the graph."""
+"""The number of relationships listed for each entity in the graph."""
 
 
 def session_summary(session_id: str, started_at: float, story: SessionDescription, served: tuple[int, int]) -> str:
-    """`served` has the numbers of queries and of distinct memories."""
+    """`served` holds the number of queries and the number of distinct memories."""
     ended = "" if story.status == "active" else f" | {story.status}"
     lines = {
         "Session": f"{one_line(session_id)} | Started: {moment(started_at):%Y-%m-%d %H:%M UTC}{ended}",
@@ -110,7 +110,7 @@ def _entity(entity: GraphEntity) -> str:
 
 
 def _counted(counts: Mapping[str, int], total: int | None = None) -> str:
-    """`12 (7 episodic, 4 semantic, 1 procedural)`, the most frequent first."""
+    """Formats counts, the most frequent first: `12 (7 episodic, 4 semantic, 1 procedural)`."""
     number = sum(counts.values()) if total is None else total
     items = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     listed = ", ".join(f"{each} {one_line(name)}" for name, each in items)
@@ -144,7 +144,7 @@ class Resources:
         self._service = service
 
     async def read(self, caller: Caller, uri: str, received_at: float) -> dict[str, str]:
-        """Without the store, the last known text, marked as outdated. Raises `NotFound`, or the store's error."""
+        """Without the store, returns the last known text, marked as outdated. Raises `NotFound`, or its error."""
         viewer, most, state = caller.viewer, PREFERENCES_TOKENS, self._service.session(caller)
         pages: dict[str, tuple[Request[Any], Callable[[Any], str]]] = {
             SUMMARY: (

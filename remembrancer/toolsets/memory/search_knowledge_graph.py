@@ -1,4 +1,4 @@
-"""The tool `search_knowledge_graph`: how entities are related, according to the memories."""
+"""The `search_knowledge_graph` tool: how entities are related, according to the memories."""
 
 from typing import Annotated
 
@@ -25,7 +25,7 @@ async def search_knowledge_graph(
     include_memories: bool = True,
     limit: Annotated[int, Meta(ge=1, le=100)] = 20,
 ) -> Answer:
-    """Without an entity, an overview. An unknown entity is not an error."""
+    """Without an entity, returns an overview. An unknown entity is not an error."""
     request = SearchGraph(
         *call.caller.viewer,
         entity=_name(entity, "entity"),

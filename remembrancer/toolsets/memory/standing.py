@@ -1,4 +1,4 @@
-"""Tools that change a memory's standing, not its text: visibility, scope and tags."""
+"""Tools that change a memory's visibility, scope or tags, but not its text."""
 
 from typing import Final, Literal
 
@@ -28,7 +28,7 @@ UNKNOWN: Final = (
 
 @tool("Hide a memory.", destructive=True, unlisted=("reason", "copies"))
 async def forget_memory(call: Call, memory_id: str, reason: str | None = None, copies: bool = False) -> Answer:
-    """Copies of its text are reported, or hidden, too; memories that it replaced stay expired until restored."""
+    """Copies of the text are reported or hidden, too. Memories that it replaced stay expired until restored."""
     change = ForgetMemory(parse_memory_id(memory_id), clean_reason(reason))
     try:
         result = await call.write(change, ForgottenResult)
@@ -58,7 +58,7 @@ async def forget_memory(call: Call, memory_id: str, reason: str | None = None, c
 async def restore_memory(
     call: Call, memory_id: str, version: Version | None = None, reason: str | None = None, undo: bool = False
 ) -> Answer:
-    """`undo`: undo the last change, if the version is still the given one; the answer names the memory that changed."""
+    """`undo` undoes the last change if the version is still the given one. The answer names the changed memory."""
     memory_id = parse_memory_id(memory_id)
     if not undo:
         result = await call.write(RestoreMemory(memory_id, version, clean_reason(reason)), RestoredResult)
@@ -79,7 +79,7 @@ async def restore_memory(
 async def promote_memory(
     call: Call, memory_id: str, target_scope: Literal["project", "user"], reason: str | None = None
 ) -> Answer:
-    """The target `project` also declines or undoes a promotion to the user."""
+    """The target `project` also declines a promotion to the user, or undoes one."""
     memory_id = parse_memory_id(memory_id)
     change = PromoteMemory(memory_id, target_scope, clean_reason(reason))
     result = await call.write(change, PromotedResult)

@@ -1,5 +1,3 @@
-"""The tool `store_memory`."""
-
 from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
@@ -83,8 +81,8 @@ class StoreMemoryArguments(MemoryArguments, frozen=True, forbid_unknown_fields=T
     unlisted=("type", "source", "related_entities", "session_id", "wait_for_embedding", *UNLISTED),
 )
 async def store_memory(call: Call, arguments: StoreMemoryArguments) -> Answer:
-    """Answers when the memory is durable; a retry, or the same text in the same scope, yields the same memory. With
-    `memories`, all are checked before the first is stored; if the store refuses one, the answer has its error."""
+    """Returns once the memory is durable. A retry, or the same text in the same scope, yields the same memory. With
+    `memories`, all are checked before the first is stored. If the store rejects one, the answer contains its error."""
     session_id, limit = call.caller.session_id, call.service.settings.content_limit_bytes
     changes = changes_of(arguments, session_id, limit, call.received_at)
     stores: list[tuple[MemoryArguments, StoreMemory]] = []
@@ -123,7 +121,7 @@ async def store_memory(call: Call, arguments: StoreMemoryArguments) -> Answer:
 def changes_of(
     arguments: StoreMemoryArguments, session_id: str, content_limit_bytes: int, at: float
 ) -> list[tuple[MemoryArguments, StoreMemory]]:
-    """A field given next to `memories` applies to each memory without that field. Raises `InvalidInput`."""
+    """A field given alongside `memories` applies to each memory that lacks it. Raises `InvalidInput`."""
     changes: list[tuple[MemoryArguments, StoreMemory]] = []
     if arguments.memories is None or arguments.content is not None:
         changes.append((arguments, to_change(arguments, session_id, content_limit_bytes, at)))
@@ -145,7 +143,7 @@ def changes_of(
 
 
 def _together(answers: Sequence[Answer]) -> Answer:
-    """One answer for several memories: their ids, the fields that all answers share, and the memories with remarks."""
+    """One answer for several memories: their ids, the fields common to all, and the memories with other fields."""
     ids = [answer["memory_id"] for answer in answers if "memory_id" in answer]
     alike = {name: value for name, value in answers[0].items() if all(each.get(name) == value for each in answers)}
     alike.pop("memory_id", None)
@@ -186,7 +184,7 @@ async def _store(call: Call, arguments: MemoryArguments, change: StoreMemory, pa
 
 
 def project_memory(call: Call, content: str, **fields: Any) -> StoreMemory:
-    """As stored by other toolsets: exempt from archiving."""
+    """A memory as other toolsets store it, pinned so that it is never archived."""
     usual: dict[str, Any] = {"type": "semantic", "scope": "project", "confidence": DEFAULT_CONFIDENCE, "pinned": True}
     session_id = call.caller.session_id
     return StoreMemory(memory_id=call.memory_id(), content=content, session_id=session_id, **usual, **fields)
@@ -228,7 +226,7 @@ def to_change(arguments: MemoryArguments, session_id: str, content_limit_bytes: 
 def _scope_and_kind(arguments: MemoryArguments, content: str, at: float) -> tuple[Scope, MemoryType, Kind | None]:
     """The wording suggests a kind, unless that contradicts a given type. A kind determines the type."""
     scope: Scope = arguments.scope or "project"
-    if arguments.due is not None and arguments.kind not in (None, OPEN_END, "fact"):  # of a coming event
+    if arguments.due is not None and arguments.kind not in (None, OPEN_END, "fact"):  # a fact about a coming event
         raise InvalidInput("only an open end has a due date", field="due", remedy=f"kind: {OPEN_END}")
     if arguments.due is not None:
         return scope, type_of_kind(OPEN_END), OPEN_END

@@ -1,5 +1,3 @@
-"""The tool `update_memory`."""
-
 from collections.abc import Sequence
 from typing import Annotated, Final, get_args
 
@@ -56,7 +54,7 @@ class UpdateMemoryArguments(GivenFields, frozen=True, forbid_unknown_fields=True
     unlisted=("tags", "related_entities", "supersedes", "add_links", "remove_links", "reason", *UNLISTED),
 )
 async def update_memory(call: Call, arguments: UpdateMemoryArguments) -> Answer:
-    """The answer has the changed line, and names the changed fields, unless they are the one that was given."""
+    """The answer contains the changed line. It names the changed fields, unless only the given field changed."""
     change = to_update(arguments, call.service.settings.content_limit_bytes)
     if change.kind != arguments.kind:
         call.warn("kind_changed", BECOMES_OPEN)

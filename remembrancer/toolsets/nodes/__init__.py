@@ -1,4 +1,4 @@
-"""The toolset `nodes`: five tools for memories that are linked to one another."""
+"""The `nodes` toolset: five tools for memories with links to one another."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Tools for nodes: memories of the project, and the links between them."""
+"""Tools for nodes (memories of the project) and the links between them."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -42,13 +42,13 @@ def node_of(memory: ListedMemory) -> Answer:
 
 
 def follow(call: Call, memory_ids: Sequence[str], *, depth: int = 0) -> FollowLinks:
-    """The request for memories with their links, and for memories up to `depth` links away."""
+    """A request for memories with their links, and for other memories up to `depth` links away."""
     characters = MOST_CHARACTERS if depth else MAX_ANSWER_BYTES
     return FollowLinks(*call.caller.viewer, tuple(memory_ids), depth, MOST, characters)
 
 
 def known_links(call: Call, links: Sequence[str]) -> tuple[str, ...]:
-    """The distinct ids; anything else is left out, with a warning. Raises `InvalidInput` if there are too many."""
+    """The distinct ids. Anything else is dropped with a warning. Raises `InvalidInput` if there are too many."""
     check_count(links, field="links", most=MAX_LINKS)
     ids: dict[str, None] = {}
     others: dict[str, None] = {}
@@ -63,7 +63,7 @@ def known_links(call: Call, links: Sequence[str]) -> tuple[str, ...]:
 
 
 async def write_node(call: Call, change: StoreMemory | UpdateMemory, allow_secrets: bool) -> Answer:
-    """The whole node, or only its id if it cannot be read now."""
+    """Returns the whole node, or only its id if the node cannot be read now."""
     result = await call.submit(change, allow_secrets=allow_secrets)
     assert isinstance(result, StoredResult | UpdatedResult | None)
     node: Answer = {"id": change.memory_id, "status": "queued"}
@@ -84,7 +84,7 @@ async def recall(
     tags: Annotated[tuple[str, ...], Meta(description="Any of these")] = (),
     limit: Annotated[int, Meta(ge=1, le=50)] = 10,
 ) -> Answer:
-    """Only valid nodes, as nodes do not show validity. Without a query, the newest."""
+    """Returns only valid nodes, since nodes do not show their validity. Without a query, the newest are first."""
     tags = tags_named(tags)
     project, session_id = call.caller.project, call.caller.session_id
     found: tuple[ListedMemory, ...]
@@ -135,7 +135,7 @@ async def remember(
     source: Annotated[str, Meta(description="Conversation or context")] = "",
     allow_secrets: bool = False,
 ) -> Answer:
-    """The same content is the same node, to which these tags and links are added."""
+    """Storing the same content again adds these tags and links to the existing node."""
     check_text(content, field="content", longest_bytes=call.service.settings.content_limit_bytes)
     label = clean_name(source, field="source", longest=MAX_NAME) if source else None
     source_ref, related = SourceRef(label=label), known_links(call, links)
