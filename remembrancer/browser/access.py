@@ -43,7 +43,7 @@ Form = list[tuple[str, str]]
 
 
 class VisitorAccess:
-    """Identifies visitors by their cookies. `no_token`: visitors without a cookie are also admitted."""
+    """Identifies visitors by their cookies. With `no_token`, visitors without a cookie are also admitted."""
 
     def __init__(self, home: Path, *, no_token: bool) -> None:
         self._tokens = Tokens(home)
@@ -55,7 +55,7 @@ class VisitorAccess:
         self._cookie = f"remembrancer_{hashlib.sha256(whose.encode()).hexdigest()[:12]}"
 
     def grant(self, request: Request) -> Grant | None:
-        """The visitor's rights; None: all rights, without a token. Raises `HTTPException` for unknown visitors."""
+        """The visitor's rights, or None for all rights without a token. Raises `HTTPException` for unknown visitors."""
         token = request.cookies.get(self._cookie, "")
         grant = self._tokens.find(token, time.time()) if token else None
         if grant is None and not self._no_token:

@@ -34,7 +34,7 @@ from remembrancer.toolsets.tools import Tool
 ASSETS: Final = HERE / "assets"
 ASSET_AGE_S: Final = 31_536_000
 PAGES: Final = (memories, history, overviews)
-"""The modules with pages; each has a table `PAGES`, from method and path to handler."""
+"""The modules with pages. Each has a table `PAGES` that maps a method and a path to a handler."""
 
 
 class Assets(StaticFiles):

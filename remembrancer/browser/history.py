@@ -87,7 +87,7 @@ class Line(NamedTuple):
 
 
 class AnsweredQuery(NamedTuple):
-    """A query, and its memories, best first. `in_files`: parts of files were also found."""
+    """A query with its memories, best first. `in_files` is True if parts of files were also found."""
 
     at: float
     question: str

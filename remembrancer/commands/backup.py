@@ -1,6 +1,6 @@
-"""`remembrancer backup` and `backup restore`: everything that cannot be rebuilt, as SQLite files in one tar archive, in
-which gzip's checksum reveals damage. A restore checks the archive, then replaces the home's files one by one, so a
-killed restore can be repeated or abandoned."""
+"""`remembrancer backup` and `backup restore`: everything that cannot be rebuilt, as SQLite files in one tar archive,
+whose gzip checksum reveals damage. A restore checks the archive, then replaces the home's files one by one, so a killed
+restore can be repeated or abandoned."""
 
 import gzip
 import lzma
@@ -180,7 +180,7 @@ def put_back(file: str, yes: bool) -> Report:
 
 @contextmanager
 def locked(paths: RuntimePaths) -> Iterator[None]:
-    """Exclude runtimes, and processes left by a crashed one. Raises `AlreadyRunning` or `HomeUnusable`."""
+    """Lock out runtimes, and processes left by a crashed one. Raises `AlreadyRunning` or `HomeUnusable`."""
     claim_home(paths, in_memory=False)
     with ExitStack() as stack:
         stack.enter_context(take_home(paths, LOCK_WAIT_S / 10))
@@ -197,8 +197,8 @@ def locked(paths: RuntimePaths) -> Iterator[None]:
 
 
 def restore(paths: RuntimePaths, archive: Path, now: float) -> Path | None:
-    """Put an archive's files in place, inside `locked`. Returns the directory with the replaced files, if any. Raises
-    `FileUnusable`, `SchemaTooNew` or `SchemaTooOld`, and then nothing is changed."""
+    """Put an archive's files in place while `locked`. Returns the directory with the replaced files, if any. If this
+    raises `FileUnusable`, `SchemaTooNew` or `SchemaTooOld`, nothing has changed."""
     home, staging = paths.home, paths.home / STAGING
     try:
         shutil.rmtree(staging, ignore_errors=True)
@@ -240,7 +240,7 @@ def _unpack(archive: Path, staging: Path) -> None:
 
 def put_in_place(path: Path, fresh: Path, aside: Path) -> None:
     """Replace a database that no process has open with the file `fresh`, or remove it if that file does not exist. The
-    old file is kept as `aside`, with its log. If killed, this leaves one of the two in place."""
+    old file is kept as `aside`, with its log. If the process is killed, one of the two files is in place."""
     for suffix in ("-journal", "-shm", "-wal", ""):
         there = path.with_name(f"{path.name}{suffix}")
         if there.exists():

@@ -401,7 +401,7 @@ def _before(where: Where, memories: Sequence[str]) -> dict[str, Mapping[str, Any
         try:
             found[memory] = where.ask("get_memory", memory_id=memory, detail=True)
         except NotFound as error:
-            if "no memory with the id" not in error.message:  # the full id may be of an erased memory
+            if "no memory with the id" not in error.message:  # the full id may be that of an erased memory
                 raise NotFound(f"{error.message}; nothing was changed") from error
     return found
 
@@ -545,9 +545,9 @@ def undo_run(where: Where, run_id: str) -> Report:
 
 
 def _last_changes(where: Where, yes: bool) -> dict[str, int]:
-    """The memories of the last change that can be undone, or a later run; one shell command makes one change. Each
-    has the version to pass to an undo, or 1 if it has changed since. Raises `MemoryUnavailable` if the log may lack a
-    later change."""
+    """The memories of the last change that can be undone, or a later run. One shell command counts as one change. Each
+    memory has the version to pass to an undo, or 1 if it has changed since. Raises `MemoryUnavailable` if the log may
+    lack a later change."""
     answer, warnings = log_of(where, begins=0.0)
     lacking = next((text for text, code in warnings.items() if code == "partial_results"), None)
     if lacking is not None:
@@ -598,7 +598,7 @@ def _if_applied(answer: Answer, line: str) -> str:
 
 
 def _done(*done: tuple[Answer, str], several: str = "changed", left: Sequence[str] = ()) -> Report:
-    """The facts of the report are the answer, or several answers in a list named `several`."""
+    """A report whose facts are one answer, or several answers in a list named `several`."""
     answers = [answer for answer, _ in done]
     facts = answers[0] if len(answers) == 1 else {several: answers}
     notes = [note for answer in answers for note in as_notes(warnings_of(answer))]

@@ -44,7 +44,7 @@ _ALWAYS: Final = "---\nalwaysApply: true\n---\n"
 
 
 class FileRefused(Exception):
-    """A client's file cannot be read, written or changed safely; the message says why. Nothing was changed."""
+    """Raised when a client's file cannot be read, written or changed safely, with the reason. Nothing was changed."""
 
 
 # --- the clients and their files ---

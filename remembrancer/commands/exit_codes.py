@@ -47,4 +47,4 @@ OF_ERRORS: Final = {
     "query_timeout": NO_ANSWER,
     "protocol_version": NO_ANSWER,
 }
-"""Other errors have `REFUSED`."""
+"""All other errors exit with `REFUSED`."""

@@ -1,4 +1,4 @@
-"""The commands that find and show memories in a shell, with the tools of sessions, over the gateway's socket."""
+"""The shell commands that find and show memories. They call the tools that sessions use, over the gateway's socket."""
 
 import os
 import re
@@ -180,7 +180,7 @@ def search(
 
     if "sessions" in sources and not load_settings(os.environ).transcripts:
         print("Transcripts are not searched: the setting transcripts is off.", file=sys.stderr)
-    # Results count as shown, so no more are requested than printed. Open ends may turn out to be closed.
+    # Results count as shown, so only as many as will be printed are requested. Open ends may turn out to be closed.
     is_whole = shows_all or is_open or click.get_current_context().params["as_json"]
     arguments = _filters(where, given | {"kind": (OPEN_END,) if is_open else given["kind"]})
     arguments |= {"query": " ".join(query), "detail": True, "sources": list(sources) or None}
@@ -293,7 +293,7 @@ def _gather(where: Where, tool: str, arguments: Answer) -> tuple[list[Answer], d
     warnings: dict[str, str] = {}
     total = 0
     for place, conversation in where.conversations():
-        if place is not where.places[0]:  # the first returned the user's memories; each answer counts as a use
+        if place is not where.places[0]:  # the first returned the user's memories, and each answer counts as a use
             rest = [scope for scope in arguments.get("scope") or SCOPES if scope != "user"]
             if not rest:
                 break
@@ -315,10 +315,10 @@ def _gather(where: Where, tool: str, arguments: Answer) -> tuple[list[Answer], d
 
 
 def _await_model(conversation: GatewayConnection) -> None:
-    """While a model is loaded, wait briefly for it and for vectors before the query: each answer counts as a use."""
+    """Wait briefly for a loading model and for vectors before the query, since each answer counts as a use."""
     if conversation.call("get_memory_status").get("embedding", {}).get("workers"):
         return
-    conversation.call("list_memories", limit=1)  # unlike a look at the state, this wakes idle workers
+    conversation.call("list_memories", limit=1)  # unlike a status request, this wakes idle workers
     give_up_at = time.monotonic() + MEANING_S
     while time.monotonic() < give_up_at:
         pause(LOOK_S)  # there is no event for a loaded model
@@ -421,7 +421,7 @@ def _waiting(where: Where) -> Report:
     proposals: dict[str, Answer] = {}
     pairs: dict[tuple[str, str], tuple[str, Answer]] = {}
     pending = more = 0
-    for place, conversation in where.conversations():  # the user's are listed in every project
+    for place, conversation in where.conversations():  # the user's memories are listed in every project
         own = {"project": place.name} if place.name else {}
         status = conversation.call("get_memory_status")
         pending = max(pending, status.get("embedding", {}).get("pending", 0))
@@ -666,7 +666,7 @@ def minute(at: str) -> str:
 def local_time(text: str) -> str:
     """A time from an answer, in local time. A day (perhaps as midnight UTC) and other texts are unchanged."""
     text = text.removesuffix("T00:00:00Z")
-    with suppress(OverflowError):  # at the ends of the calendar
+    with suppress(OverflowError):  # at either end of the calendar
         return minute(text) if TIME.fullmatch(text) else text
     return text
 
@@ -722,7 +722,7 @@ def log(where: Where, day: Sequence[str]) -> Report:
 
 
 def command_of(entry: Answer) -> tuple[Any, str]:
-    """The shell command that made a logged change, or else the change itself; and its effect."""
+    """The shell command that made a logged change, or else the change itself, and its effect."""
     return entry.get("command", entry), entry["did"]
 
 

@@ -1,5 +1,5 @@
-"""A conversation with the gateway over its socket, for commands and hooks: a session without a bridge. Uses only the
-standard library, because an assistant waits for its hooks."""
+"""Talks to the gateway over its socket, for commands and hooks, as a session without a bridge. Uses only the standard
+library, because an assistant waits for its hooks."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ LEAST_START_S = 0.25
 
 
 def reach(starter: Starter, until: float) -> socket.socket | None:
-    """Connect by `until` (`time.monotonic`); None on failure, for which `starter` may have the reason. Starts a runtime
-    if none is running, even if it will be ready too late for this caller."""
+    """Connect by `until` (`time.monotonic`). Returns None on failure, for which `starter` may have the reason. Starts a
+    runtime if none is running, even if it will be ready too late for this caller."""
     while (link := starter.dial()) is None:
         now = time.monotonic()
         starter.tend(now)
@@ -72,7 +72,7 @@ class GatewayClient:
         self._send("notifications/initialized", {})
 
     def call(self, tool: str, arguments: Message, until: float) -> Message:
-        """The structured answer of a tool. Raises `TimeoutError` after `until` (`time.monotonic`)."""
+        """Call a tool and return its structured answer. Raises `TimeoutError` after `until` (`time.monotonic`)."""
         _remaining_s(until)
         self._number += 1
         self._send("tools/call", {"name": tool, "arguments": arguments}, self._number)

@@ -1,6 +1,6 @@
 """Reads a whole home for commands: lists its projects, copies or exports it, and checks its files.
 
-Each reads one snapshot of the records, with or without a running store. Unless stated otherwise, the functions raise
+Each function reads one snapshot of the records, with or without a running store. Unless stated otherwise, it raises
 `SchemaTooNew`, `SchemaTooOld`, `RecordsUnusable`, `FileLocked` or `StorageFull` if a file of the home cannot be read.
 """
 
@@ -42,7 +42,7 @@ from remembrancer.protocol.session_life import BROWSER_SESSION, SHELL_SESSION
 
 RECORDS: Final = "memory.db"
 WORDS: Final = 80
-"""The number of characters that let a person recognise a memory."""
+"""The number of characters by which a person can recognise a memory."""
 PROJECTS: Final = f"""
     SELECT own.name, path, directory, created_at, coalesce(max(last_used_at, (SELECT max(changed_at) FROM history WHERE
             space = own.number AND session_id IN ('{BROWSER_SESSION}', '{SHELL_SESSION}'))), last_used_at) AS used_at,
@@ -86,8 +86,8 @@ def has_later(former: Path, database: Path) -> bool:
 
 
 class KnownProject(msgspec.Struct, frozen=True):
-    """Times are seconds since the epoch. `path` is the one from which the id was made, `directory` the working tree of
-    the latest session. `memories` excludes forgotten ones, and includes those of the `lane` that the project shares."""
+    """Times are epoch seconds. The id was derived from `path`. `directory` is the working tree of the latest session.
+    `memories` counts those that are not forgotten, including any in the `lane` that the project shares."""
 
     id: str
     path: str | None
@@ -204,7 +204,7 @@ def export_records(paths: RuntimePaths, projects: Collection[str], output: IO[by
         wanted = projects or [*known, *({USER} & spaces.keys())]
         lines = chain.from_iterable(_lines_of(file.connection, space, *spaces[space], written) for space in wanted)
         try:
-            # A separate buffer: on a full disk, closing it fails as the write does, and must do so inside this `try`.
+            # A separate buffer: on a full disk, closing it fails like the write, and this must happen inside the `try`.
             with open(output.fileno(), "wb", closefd=False) as buffered:
                 buffered.write(encode_header(time.time()))
                 buffered.writelines(map(encode_line, lines))

@@ -46,7 +46,7 @@ INPUT_WAIT_S = 2.0
 MAX_WAITING_EVENTS = 5000
 """Events beyond this number are not recorded."""
 MAX_NOTES = 1000
-"""The notes about what sessions were given. If there are more, all are deleted, and sessions get everything again."""
+"""The maximum number of notes on what sessions were given. Above it, all are deleted, and sessions start afresh."""
 DEFAULT_TOKENS = 6000
 """The tool's default; a different length is passed on to the tool."""
 LEAST_TOKENS, MOST_TOKENS = 100, 8000
@@ -61,7 +61,7 @@ CONTEXT_BEFORE_TOOLS = ("claude-code", "codex", "vscode", "qwen-code")
 """The clients that accept context with a tool call."""
 NO_ASK = ("codex",)
 LONGEST_TASK = 4000
-"""The number of characters used of a prompt; searches use no more."""
+"""The number of characters of a prompt that are used. Searches use no more."""
 SECTIONS_OF_A_PROMPT = ["preferences", "project_context", "relevant_procedures", "open_ends"]
 """Without the session's history, which the session already knows."""
 CURSOR, VSCODE, CLAUDE_CODE = "cursor", "vscode", "claude-code"
@@ -71,7 +71,7 @@ EVENTS_BY_NAME = {
     **{"BeforeAgent": PROMPT, "AfterAgent": "Stop", "BeforeTool": TOOL_BEGINS, "AfterTool": "PostToolUse"},
     **{"beforeSubmitPrompt": PROMPT, "afterAgentResponse": "Stop"},
 }
-"""Our events by the clients' names. Gemini's `PreCompress` is left out, because it fires on every turn."""
+"""Maps the clients' names for events to ours. Gemini's `PreCompress` is left out, because it fires on every turn."""
 USAGE = f"""usage: remembrancer hook <event> [<client>]
 
 Record an event of an assistant's session, a JSON object on standard input, and
@@ -105,7 +105,7 @@ class Hook:
     # --- the record ---
 
     def record(self) -> None:
-        """Leave the event for the gateway. Raises `OSError` if the loss of context cannot be noted."""
+        """Leave the event for the gateway to read. Raises `OSError` if the loss of context cannot be noted."""
         if self.event in COMPACTIONS:
             self.note("given", CONTEXT_LOST)
         if self.event not in NOT_RECORDED:
@@ -115,7 +115,7 @@ class Hook:
                 _complain(f"{self.event} is not recorded: {error}")
 
     def leave(self, event: str, given: Given) -> None:
-        """Leave an event for the gateway. Raises `OSError` if it cannot be written safely, or too many are waiting."""
+        """Leave an event for the gateway to read. Raises `OSError` if it cannot be written safely, or too many wait."""
         now_ns = time.time_ns()
         about = {"format": HOOK_FORMAT, "event": event, "at": now_ns / 1e9, "session": self.session}
         about |= {"directory": self.directory, "client": self.client, "given": given}
@@ -213,7 +213,8 @@ class Hook:
             self._give("acted", had, answer, action.get("command") or action["path"])
 
     def ask_about(self, action: dict[str, str], had: list[str]) -> Message | None:
-        """Never starts a runtime. The time counts from this call, since the client waited for this process to start."""
+        """Never starts a runtime. The time counts from this call, since the client has already waited for the
+        process."""
         from remembrancer.actors.bridge.starter import Starter
 
         until = time.monotonic() + min(MOST_WAIT_S, self.setting("action_wait_s", DEFAULT_ACTION_WAIT_S))
@@ -345,7 +346,7 @@ def whole(text: str) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """Returns 0, whatever happens."""
+    """Always returns 0."""
     began = time.monotonic() - time.process_time()  # roughly the start of this process
     failure = "the event is not recorded"
     try:

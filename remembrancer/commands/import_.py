@@ -1,6 +1,6 @@
-"""`remembrancer backup import`: imports Markdown, or the output of `backup export` from this or another machine. A file
-with anything that a tool would refuse is refused as a whole. Existing memories are left unchanged, so importing a file
-twice changes nothing, and an interrupted import can be continued."""
+"""`remembrancer backup import`: imports Markdown, or the output of `backup export` from this or another machine. If a
+tool would refuse any part of a file, the whole file is refused. Existing memories are left unchanged, so importing a
+file twice changes nothing, and an interrupted import can be continued."""
 
 import os
 import sys
@@ -67,7 +67,7 @@ class Contents(msgspec.Struct):
     ticked: int = 0
 
     def add(self, where: str, line: Content) -> None:
-        """Raises `InvalidInput` if no tool would have stored the content, or the project is unknown."""
+        """Raises `InvalidInput` if the tools would not have stored the content, or if the project is unknown."""
         if isinstance(line, ProjectLine):
             self.projects[line.id] = ProjectRef(line.id, line.path)
             return
@@ -116,7 +116,7 @@ BATCH_BYTES: Final = 4 * 1024 * 1024
 MOST_NAMED: Final = 10
 """The maximum number of memories that a dry run prints."""
 EXTENDS: Final = 0.9
-"""The probability that a section replaces a memory that it begins with, if the file no longer contains that memory."""
+"""The probability that a section replaces a memory whose text it extends, if the file no longer has that memory."""
 NO_PROJECT: Final = ProjectRef("p_000000000000", "")
 """A placeholder in operations on the user's memories, which belong to no project."""
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -148,9 +148,9 @@ def _batch(operations: Iterable[Operation]) -> tuple[Operation, ...]:
 
 
 def _operations(memories: Sequence[PlacedMemory], run_id: str) -> tuple[list[Operation], list[str], list[str]]:
-    """The operations that import memories; the ids of memories that are forgotten only here; and the ids of memories
-    with a different text here. Existing memories are skipped, unless they were forgotten by undoing an import. A second
-    memory with the same id counts as existing."""
+    """Return the operations that import memories, the ids of memories that are forgotten only here, and the ids of
+    memories whose text differs here. Existing memories are skipped, unless an undone import has forgotten them. A
+    second memory with the same id counts as existing."""
     projects, now = {project.id for project, _ in memories if project is not None}, time.time()
     ids, files = {memory.id for _, memory in memories}, {memory.source.file or "" for _, memory in memories} - {""}
     known = find_memories(paths_here(), projects, ids, files)

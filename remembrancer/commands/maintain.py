@@ -75,7 +75,7 @@ def parts_of(where: Where) -> list[OwnedPart]:
 
 
 def _lines(visits: list[Visit], *, dry_run: bool, is_whole: bool) -> list[str]:
-    """A line for each place with its non-zero counts. `is_whole`: nothing was refused."""
+    """A line for each place with its non-zero counts. `is_whole` is True if nothing was refused."""
     lines: list[str] = []
     for visit in visits:
         place, report = visit.project, visit.outcome

@@ -1,4 +1,4 @@
-"""`remembrancer model`: shows the model that makes the vectors, and starts, shows or cancels a change of it."""
+"""`remembrancer model`: shows the embedding model, and starts, shows or cancels a change of model."""
 
 import os
 from importlib.util import find_spec

@@ -37,8 +37,8 @@ def target_of(named: str | None, default_name: str, *, force: bool) -> Path:
 
 @contextmanager
 def new_file(target: Path, *, force: bool) -> Iterator[IO[bytes]]:
-    """A private file that durably gets its name at the end of the block, unless there was an error. Until then it is
-    called `NAME.part`, which a killed process leaves behind. Raises `InvalidInput` or `FileUnusable`."""
+    """A private file that is durably renamed to `target` at the end of the block, unless there was an error. Until then
+    it is called `NAME.part`, and a killed process leaves it behind. Raises `InvalidInput` or `FileUnusable`."""
     fresh = target.with_name(f"{target.name}.part")
     try:
         with open(fresh, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:

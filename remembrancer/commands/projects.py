@@ -97,7 +97,7 @@ def list_projects() -> Report:
 
 
 def notice_of_move(directory: Path) -> str:
-    """Advice if this is probably a project's new place; empty also if the records cannot be read."""
+    """Advice if this is probably the new place of a project. Empty if it is not, or if the records cannot be read."""
     with suppress(RemembrancerError):
         here = directory.resolve()
         if former := moved_project(paths_here(), here):

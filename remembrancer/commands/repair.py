@@ -54,7 +54,7 @@ def repair_home(paths: RuntimePaths) -> dict[str, Any] | None:
 
 
 def repair(path: Path, now: float) -> dict[str, Any]:
-    """Replace a database with a sound copy. If killed, this leaves one of the two in place."""
+    """Replace a database with a sound copy. If the process is killed, one of the two files is in place."""
     copy = next((copy for copy in daily_copies(path) if damage_of(copy) is None), None)
     fresh = path.with_name(f"{path.name}.repaired")
     try:

@@ -89,7 +89,7 @@ class Command(click.Command):
 
 
 def command(*params: click.Parameter, name: str | None = None) -> Callable[[Callable[..., Any]], click.Command]:
-    """The function, perhaps asynchronous, returns a `Report` or an exit status. Its docstring is the help text."""
+    """The function, which may be async, returns a `Report` or an exit status. Its docstring is the help text."""
 
     def declare(function: Callable[..., Any]) -> click.Command:
         def callback(*, as_json: bool = False, **given: Any) -> int:

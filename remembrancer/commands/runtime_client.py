@@ -116,7 +116,7 @@ def _launcher(paths: RuntimePaths) -> int | None:
 
 
 def _has_open(pid: int, path: Path) -> bool:
-    """Tells whether a recorded process still exists: only the launcher keeps its home's lock open."""
+    """True if a recorded process still exists: only the launcher keeps its home's lock open."""
     import psutil  # costs 20 ms, which only `down` needs
 
     try:
@@ -148,9 +148,9 @@ async def request_store(
     environ: Mapping[str, str] = os.environ,
     slow: str = "Waiting for the memory",
 ) -> T:
-    """The store's answer. Starts a runtime if none is up. `answer_s` limits the store's work, `away_s` the time without
-    a store; `slow` is shown at a terminal after a second. The request may be repeated, so it must be idempotent. Raises
-    `MemoryUnavailable` if no store appears in time, or the store's own error."""
+    """Return the store's answer. Starts a runtime if none is up. `answer_s` limits the store's work, and `away_s` the
+    time without a store. `slow` is shown at a terminal after a second. The request may be repeated, so it must be
+    idempotent. Raises `MemoryUnavailable` if no store appears in time, or the store's own error."""
     from remembrancer.commands.terminal import notice_when_slow
 
     places = find_places(environ)

@@ -76,15 +76,15 @@ def up(http: str | None, no_token: bool, for_sessions: bool, secrets_on_stdin: b
 
 
 def _detach() -> Callable[[], None]:
-    """Continue in a process without a parent, since the end of the first session's process tree must not end the
-    runtime. The original process stays until the returned function is called, or exits with the new one's status."""
+    """Continue in a detached process, so that the runtime outlives the process tree of the first session. The original
+    process waits until the returned function is called, or exits with the status of the new process."""
     reader, writer = os.pipe()
     child = os.fork()
     if child:
         os.close(writer)
         if os.read(reader, 1):
             os._exit(exit_codes.OK)
-        os._exit(max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), exit_codes.OK))  # if killed: retried
+        os._exit(max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), exit_codes.OK))  # if killed, it is retried
     os.close(reader)
     os.setsid()
 
@@ -104,7 +104,7 @@ def _address(text: str) -> tuple[str, int]:
 
 
 def _check_free(host: str, port: int) -> None:
-    """Raises `InvalidInput` if nothing can listen there: the runtime would start without HTTP."""
+    """Raises `InvalidInput` if the runtime cannot listen there, since it would start without HTTP."""
     try:
         socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
     except OSError as error:

@@ -1,5 +1,5 @@
-"""The projects selected on a command line, and the connections to the gateway over which a command calls tools as a
-session in each project would."""
+"""The projects selected on a command line, and the connections to the gateway over which a command calls tools like a
+session in each project."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class Where:
             self._open.popitem()[1].close()
 
     def whole_id(self, memory: str) -> str:
-        """In all projects, part of an id becomes the id. Raises `InvalidInput` if it belongs to several memories."""
+        """With all projects, resolves part of an id to the full id. Raises `InvalidInput` if it matches several."""
         if not self.all_projects or part_of_id(memory) is None:
             return memory
         from remembrancer.commands.runtime_client import ask_store
@@ -194,7 +194,7 @@ class GatewayConnection:
         return bool(status["connection"]["status"] == "connected")
 
     def call(self, tool: str, **arguments: Any) -> Answer:
-        """A tool's answer; waits while the memory is busy or being upgraded. Raises the tool's error."""
+        """Call a tool, and wait while the memory is busy or being upgraded. Raises the tool's error."""
         from remembrancer.protocol.problems import OPENING
 
         give_up_at = time.monotonic() + WAIT_S
@@ -251,7 +251,7 @@ WHERE: Final = (
 
 
 def memory_command(*params: click.Parameter) -> Callable[[Callable[..., Report]], click.Command]:
-    """Declare a command that works on the memories of a place, its function's first argument."""
+    """Declare a command on the memories of a place, which is passed as the function's first argument."""
 
     def declare(function: Callable[..., Report]) -> click.Command:
         @wraps(function)

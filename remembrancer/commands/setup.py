@@ -219,7 +219,7 @@ def _offer_native_memories() -> list[Line]:
 
 
 def probe(command: tuple[str, ...]) -> tuple[float, str]:
-    """Start `command` in a scratch home without a model. Returns the seconds until a tool answers, or the fault."""
+    """Start `command` in a scratch home without a model. Returns the seconds until a tool answers, or an error text."""
     home = Path(tempfile.mkdtemp(prefix="rmb-setup-", dir="/tmp"))
     scratch = {"REMEMBRANCER_EMBEDDERS": "0", "REMEMBRANCER_IDLE_TIMEOUT_S": "30", "REMEMBRANCER_HOME": str(home)}
     scratch["REMEMBRANCER_BRIDGE_BUDGET_S"] = str(ANSWER_S)  # the bridge waits for the runtime

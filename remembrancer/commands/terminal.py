@@ -19,7 +19,7 @@ SLOW_S: Final = 1.0
 
 @contextmanager
 def notice_when_slow(text: str) -> Iterator[None]:
-    """Tell the user at a terminal after a second what this process is waiting for."""
+    """After a second, tell a user at a terminal what this process is waiting for."""
     if not (text and sys.stderr.isatty()):
         yield
         return
@@ -72,7 +72,7 @@ def unwrapped(text: str) -> Text:
 
 
 def print_lines(lines: Sequence[RenderableType]) -> None:
-    """Neither a line with a word wider than the screen, such as a link, nor a line in a pipe is wrapped."""
+    """Print lines. One with a word wider than the screen, such as a link, is not wrapped, nor is any line in a pipe."""
     out = Terminal(soft_wrap=False)
 
     def text_of(line: str) -> Text:

@@ -1,4 +1,4 @@
-"""Reads configurations to import: from other memory servers, and from release 0.2.0 in JSON or Markdown."""
+"""Reads configurations to import: those of other memory servers, and those of release 0.2.0 in JSON or Markdown."""
 
 import json
 import re
@@ -35,27 +35,27 @@ NAMES: Final = {
     "secrets.VOYAGE_API_KEY": "voyage_key_from",
     "secrets.OPENAI_API_KEY": "openai_key_from",
 }
-"""Our settings by their names in a file. A dot follows a section's name."""
+"""Maps the names of settings in a file to ours. A dot follows the name of a section."""
 SECONDS: Final = {"sync.watchDebounceMs": 0.001, "sync.intervalMinutes": 60.0}
 PROVIDERS: Final = {
     "embedding.provider": ("engine", "model"),
     "embedding.fallback": ("fallback_engine", "fallback_model"),
 }
-"""Our settings for the engine and its model, by the name that selects the source of vectors."""
+"""Maps each name that selects a source of vectors to our settings for the engine and its model."""
 LOCAL_MODEL: Final = "embedding.local.model"
 _FRONT_MATTER: Final = re.compile(r"---[ \t]*\n(.*?)^(?:---|\.\.\.)[ \t]*$(.*)", re.DOTALL | re.MULTILINE)
 _YAML_BLOCK: Final = re.compile(r"^```ya?ml[ \t]*\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE | re.IGNORECASE)
 
 
 class Imported(NamedTuple):
-    """Our equivalents of a file's settings, and the names without effect here."""
+    """Our equivalents of a file's settings, and the names that have no effect here."""
 
     settings: dict[str, Any]
     unused: tuple[str, ...]
 
 
 def read_other_format(path: Path, text: str) -> Imported:
-    """Does not check the values. Raises `ValueError`, which does not quote the file."""
+    """Does not check the values. Raises a `ValueError` that does not quote the file."""
     given = dict(_flat(_parsed(path, text)))
     settings: dict[str, Any] = {}
     unused = []

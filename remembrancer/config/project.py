@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 def project_of(directory: Path) -> ProjectRef:
-    """Runs and writes nothing. The id depends on all bytes of the path, of which `path` shows only UTF-8."""
+    """Runs and writes nothing. The id depends on all bytes of the path, although `path` shows only valid UTF-8."""
     real = Path(real_path(directory))
     root = os.fsencode(_git_common_directory(real) or real)
     return ProjectRef(id=f"p_{hashlib.sha256(root).hexdigest()[:12]}", path=root.decode("utf-8", "replace"))
 
 
 def working_tree_of(directory: Path) -> Path:
-    """The root of the working tree that contains a directory, or else the directory; links are resolved."""
+    """The root of the working tree that contains a directory, or else the directory itself. Links are resolved."""
     real = Path(real_path(directory))
     return next((parent for parent in (real, *real.parents) if os.path.lexists(parent / ".git")), real)
 
@@ -38,12 +38,12 @@ def directory_of(path: str) -> str:
 
 
 def directory_here(named: str | None = None) -> Path:
-    """The named directory, the environment's, or the working directory."""
+    """The given directory, or else the one named by the environment, or else the working directory."""
     return Path(named or os.environ.get("REMEMBRANCER_PROJECT") or ".").expanduser()
 
 
 def workspace_root(directory: str, settings: Settings) -> str:
-    """The directory with the notes of a session."""
+    """The directory that contains a session's notes."""
     return directory if settings.workspace is None else str(Path(settings.workspace).expanduser())
 
 
@@ -56,10 +56,10 @@ def is_gone(project: ProjectRef) -> bool:
 
 
 def _git_common_directory(directory: Path) -> Path | None:
-    """None without a working tree. See gitrepository-layout(5): `.git` may be a file that names the directory, and its
-    `commondir` may name the shared directory. A file or a link may have come with somebody else's files, so it is
-    followed only if its target points back, as git checks for worktrees, or is next to it, as `.bare` often is.
-    Otherwise it counts as a separate repository."""
+    """None outside a working tree. See gitrepository-layout(5): `.git` may be a file that names the directory, and its
+    `commondir` may name the shared directory. A file or a link may have arrived with somebody else's files, so it is
+    followed only if its target points back (git checks this for worktrees) or is next to it, as `.bare` often is.
+    Otherwise, the directory counts as a separate repository."""
     for parent in (directory, *directory.parents):
         dot_git = parent / ".git"
         try:

@@ -1,5 +1,5 @@
-"""Settings from an environment and a configuration file: their values, origins and errors. All errors are collected, so
-that people see them all at once."""
+"""Reads settings from an environment and a configuration file, with their origins. All errors are collected, so that
+people see them at once."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -37,7 +37,7 @@ FOREIGN_VARIABLES: Final = {
 }
 UNUSED_VARIABLE: Final = "MEMORY_MCP_CACHE_SIZE"
 REMOTE_URL: Final = "MEMORY_REMOTE_URL"
-"""Another server's variable for the address of a Chroma server, in the mode `remote`."""
+"""Another server's variable for the address of a Chroma server, in `remote` mode."""
 DB_PATH: Final = "db_path"
 LOCAL_CHROMA: Final = "http://127.0.0.1:8000"
 """The address at which `chroma run` listens."""
@@ -55,7 +55,7 @@ class SettingOrigin(NamedTuple):
 
 
 class Configuration(NamedTuple):
-    """`origins` has the settings that differ from their defaults."""
+    """`origins` contains the settings that differ from their defaults."""
 
     settings: Settings
     origins: Mapping[str, SettingOrigin] = {}
@@ -81,7 +81,7 @@ def load_configuration(environ: Mapping[str, str]) -> Configuration:
 def read_configuration(
     environ: Mapping[str, str], file: Path | None = None, content: Mapping[str, object] | None = None
 ) -> Configuration:
-    """`content` is the file's, if it has been read. Never fails: see `problems`."""
+    """`content` is the content of `file`, if it has been read. Never fails: errors are in `problems`."""
     read = _Reader()
     unknown, unused = [], []
     try:
@@ -113,7 +113,7 @@ def read_configuration(
 def _given(
     environ: Mapping[str, str], content: Mapping[str, object], file: Path | None
 ) -> Iterator[tuple[SettingOrigin, str, object]]:
-    """A later value overrides an earlier one."""
+    """Yield the values that are given. A later one overrides an earlier one."""
     for name, value in content.items():
         yield SettingOrigin(name, file), name, value
     for variable, name in {UNUSED_VARIABLE: "", **FOREIGN_VARIABLES}.items():
@@ -177,7 +177,7 @@ class _Reader:
             self._drop("model", f"{chosen.model} {engine}")
 
     def check_server(self, remote_url: str | None) -> None:
-        """In the modes local-server and remote, large projects keep their vectors on a Chroma server."""
+        """In the local-server and remote modes, large projects keep their vectors on a Chroma server."""
         mode = self.settings.deployment_mode
         if mode == "remote" and self.settings.chroma_url is None and remote_url:
             self.take("chroma_url", remote_url, SettingOrigin(REMOTE_URL))

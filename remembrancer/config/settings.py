@@ -13,7 +13,7 @@ from remembrancer.protocol.work import ModelChoice
 
 PREFIX: Final = "REMEMBRANCER_"
 NOT_SETTINGS: Final = frozenset({"HOME", "CONFIG", "PROJECT", "SESSION_ID", "TOOLSETS", "BRIDGE_BUDGET_S", "PORTABLE"})
-"""These locate the home, belong to a session or the bridge, or are for tests."""
+"""Variables that locate the home, belong to a session or the bridge, or are for tests."""
 
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 Weight = Annotated[float, Meta(ge=0, le=1)]
@@ -23,7 +23,7 @@ Endpoint = Annotated[
     str, Meta(pattern=r"^tcp://(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9.*-]+):[0-9]{1,5}$", examples=["tcp://0.0.0.0:7411"])
 ]
 Variable = Annotated[str, Meta(pattern=r"^\$\{[A-Za-z_][A-Za-z0-9_]*\}$", examples=["${NAME}"])]
-"""Names the variable with a secret, never the secret itself."""
+"""The variable that contains a secret, never the secret itself."""
 Directory = Annotated[str, Meta(pattern=r"^[/~][^\0]*$", examples=["/directory"])]
 FileName = Annotated[str, Meta(pattern=r"(?a)^(?!memory\.db)[\w-][\w.-]{0,60}\Z", examples=["memory.sqlite"])]
 MarkdownFile = Annotated[
@@ -58,10 +58,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The number of concurrent requests to a provider."""
     embedder_listen: Endpoint | None = None
     idle_timeout_s: Seconds = 28_800.0
-    """A runtime that a session started stops this long after the last session left."""
+    """A runtime that a session started stops this long after the last session has left."""
     rest_timeout_s: Seconds = 300.0
-    """The embedders, consolidator and indexer of a session's runtime stop this long after the last session left, and
-    start again on demand."""
+    """The embedders, the consolidator and the indexer of such a runtime stop this long after the last session has left,
+    and start again on demand."""
     stall_timeout_s: Seconds = 15.0
     call_budget_s: Seconds = 4.0
     reflect_budget_s: Annotated[float, Meta(gt=0, le=40)] = 20.0
@@ -82,9 +82,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     before_actions: Literal["tell", "ask", "off"] = "tell"
     action_wait_s: Seconds = 0.15
     markdown_index: MarkdownFile | None = None
-    """The Markdown file in each session's working tree, such as `MEMORY.md`, that gets a block of its project's
-    memories. An absolute path contains `{project}`, is allowed only in the configuration file, and names a file that
-    does not exist yet or has the block."""
+    """The Markdown file in each session's working tree, such as `MEMORY.md`, that receives a block of the project's
+    memories. An absolute path must contain `{project}`, is allowed only in the configuration file, and must name a file
+    that does not exist yet or already has the block."""
     http_port: Annotated[int, Meta(ge=0, le=65_535)] = 0
     http_host: Text = "127.0.0.1"
     """The address to listen on. An address other than loopback requires tokens."""
@@ -95,7 +95,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     notes_paths: Names = ("MEMORY.md", "memory.md", "memory/")
     notes_extra_paths: Names = ()
     native_memories: bool = False
-    """True if the assistants' own memory folders are read as notes, if there are any; nothing is written there."""
+    """True to read the assistants' own memory folders, if any, as notes. Nothing is written there."""
     code_exclude: Names = ()
     workspace: Directory | None = None
     transcripts: bool = False
@@ -116,13 +116,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The default minimum score of a result: a probability of 0.05 that it answers the query."""
     watch: bool = True
     watch_quiet_s: Annotated[float, Meta(ge=0, le=3600)] = 2.0
-    """Changed files are read once there have been no changes for this long."""
+    """Changed files are read after this long without further changes."""
     sync_interval_s: Annotated[float, Meta(ge=0, le=604_800)] = 0.0
     """The interval at which all files are checked even if no change was noticed; 0: never."""
     index_file: FileName = "index.db"
     """The name of the index file for notes and transcripts, next to a project's records."""
     embedding_batch_texts: Annotated[int, Meta(ge=0, le=10_000)] = 0
-    """The maximum number of passages in a batch of the model; 0: as many as it can embed in a moment."""
+    """The maximum number of passages in a batch; 0: as many as the model can embed in a moment."""
     model_load_timeout_s: Annotated[float, Meta(ge=0, le=86_400)] = 60.0
     """An embedder that has been without a model for this long reports why there are no vectors, and continues loading;
     0: never."""
@@ -195,7 +195,7 @@ KNOWN_DIMENSIONS: Final = {"all-MiniLM-L6-v2": 384, "multilingual-e5-small": 384
 
 
 def named_model(name: str) -> NamedModel | None:
-    """By a short name, a repository's name, or a directory with one of these names."""
+    """Find a model by a short name, a repository's name, or a directory with one of these names."""
     last = name.rstrip("/").rpartition("/")[2].lower()
     return NAMED_MODELS.get(last) or next(
         (item for item in NAMED_MODELS.values() if item.repository.rpartition("/")[2].lower() == last), None
@@ -231,12 +231,12 @@ def model_choices(settings: Settings) -> tuple[ModelChoice, tuple[ModelChoice, .
 
 
 def key_variable(settings: Settings, engine: str) -> str:
-    """As `${NAME}`; empty for an engine without a key."""
+    """The variable as `${NAME}`; empty for an engine without a key."""
     return {"voyage": settings.voyage_key_from, "openai": settings.openai_key_from}.get(engine, "")
 
 
 def secret_variables(settings: Settings, engine: str) -> frozenset[str]:
-    """Passed only to a worker with that engine: the key, and the proxy settings."""
+    """The variables passed only to workers with that engine: the key, and the proxy settings."""
     if engine not in REMOTE_ENGINES:
         return frozenset()
     return NETWORK_VARIABLES | {key_variable(settings, engine).strip("${}")}

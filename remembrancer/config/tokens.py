@@ -34,9 +34,9 @@ class Grant(Named, frozen=True):
     read_only: bool = False
     sees_user: bool = True
     every_project: bool = False
-    """`projects` then contains only the default."""
+    """If True, `projects` contains only the default."""
     once: bool = False
-    """A link's token, which can only be exchanged, once, for a browser's token."""
+    """True for the token of a link, which can only be exchanged, once, for a browser's token."""
 
 
 class Tokens(JsonList[Grant]):
@@ -66,7 +66,7 @@ class Tokens(JsonList[Grant]):
         token: str = "",
         replace: bool = False,
     ) -> str:
-        """Returns the token only this once. Raises `InvalidInput` if the name is taken, unless `replace`."""
+        """Return the token, which is not stored. Raises `InvalidInput` if the name is taken, unless `replace`."""
         token = token or _new()
         grant = Grant(name, _digest(token), projects, now, expires_at, read_only, sees_user)
         self.add(grant, replace=replace)
@@ -82,7 +82,7 @@ class Tokens(JsonList[Grant]):
         return token
 
     def exchange(self, link: str, now: float) -> str | None:
-        """A browser's own token in exchange for a link's; None if that was exchanged, has expired or is unknown."""
+        """Exchange a link's token for a browser's. None if it was already exchanged, has expired or is unknown."""
         token, digest = _new(), _digest(link)
         with self.writing():
             known = self._without_old_links(now)
@@ -101,7 +101,7 @@ class Tokens(JsonList[Grant]):
 
 
 def as_granted(project: ProjectRef, grant: Grant | None, *trees: Path) -> ProjectRef:
-    """A project with access to code only in the token's projects and these working trees. Reads the disk."""
+    """Limit a project's access to code to the token's projects and these working trees. Reads the disk."""
     if grant is not None:
         project = msgspec.structs.replace(project, sees_user=grant.sees_user)
         if grant.every_project:

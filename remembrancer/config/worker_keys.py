@@ -81,7 +81,7 @@ class WorkerKeys(JsonList[InvitedWorker]):
         return CurveKeys(pair.public, pair.secret)
 
     def find(self, public: str) -> InvitedWorker | None:
-        """None if it may not connect, or if the list cannot be read."""
+        """None if the worker may not connect, or if the list cannot be read."""
         try:
             return next((key for key in self.all() if key.public == public), None)
         except HomeUnusable:
