@@ -170,7 +170,7 @@ async def _live(factory: Callable[[LaunchSpec], Actor], spec: LaunchSpec) -> int
                 control.send(actor.health() if life.is_ready else None, in_reply_to=control.heard.message_id)
             case Stop(reason=reason, grace_s=grace_s):
                 life.end(reason, grace_s)
-            case PeerGone() if life.is_ready:  # earlier deaths are reported when this actor is ready
+            case PeerGone() if life.is_ready:  # earlier deaths are reported once this actor is ready
                 actor.on_peer_gone(message)
 
     def refused(reason: bool | str) -> None:

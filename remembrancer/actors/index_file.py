@@ -155,7 +155,7 @@ SCHEMA: Final = Schema(
 )
 """The tables. Indexes with other versions are rebuilt, so any change to how code is cut or counted needs a new step."""
 BUSY_S: Final = 5.0
-"""The tables. Any other version of an index is rebuilt, so a change to how code is cut or counted needs a new step."""
+"""The maximum time an index waits for the store, which often writes vectors to it."""
 
 logger = logging.getLogger(__name__)
 

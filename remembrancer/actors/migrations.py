@@ -271,7 +271,7 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def statements_of(script: str) -> Iterator[str]:
-    """The statements of a script, one by one, since executing the script at once would end the open transaction."""
+    """The statements of a script, one by one, since `executescript` would end the open transaction."""
     statement = ""
     for piece in script.strip().removesuffix(";").split(";"):
         statement += f"{piece};"

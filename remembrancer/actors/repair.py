@@ -33,7 +33,7 @@ class RowName(NamedTuple):
 @dataclass
 class Repaired:
     """The outcome: the number of rows read from the damaged file; rows found only in the copy, as they were when it was
-    made; lost rows that an index of the file still lists; and tables that may also lack unknown rows."""
+    made; lost rows that an index of the file still lists; and tables that may have lost further rows."""
 
     read: int = 0
     from_copy: list[RowName] = field(default_factory=list)
@@ -117,7 +117,7 @@ def _make_readable(damaged: Path, fresh: Path, scratch: Path) -> dict[str, int]:
 
 
 def _put_first_page(path: Path, page: bytes) -> None:
-    """Replace the first page of a database. The new page has the right size of the file, and lists no unused pages."""
+    """Replace the first page of a database. The new page gives the right file size, and lists no unused pages."""
     pages = path.stat().st_size // PAGE_BYTES
     header = bytearray(page)
     header[28:40] = pages.to_bytes(4) + bytes(8)

@@ -1,4 +1,4 @@
-"""One SQLite file: its single writing connection, its reading connections, and its errors as errors of ours. In WAL
+"""One SQLite file: its single writing connection, its reading connections, and its errors, converted to ours. In WAL
 mode, readers see the last commit and never wait for the writer (https://sqlite.org/wal.html)."""
 
 import contextlib
@@ -96,7 +96,7 @@ class SqliteFile:
         self._closed = False
         self._bytes: int | None = None
         """A descriptor of the file, once its bytes have been read. If it were closed before the connections, the
-        process would lose all its locks on the file, and another program would remove the log."""
+        process would lose all its locks on the file, and another program could remove the log."""
         self.writing = threading.RLock()
         """Held during a transaction, since each shared lane is written by its own thread."""
         self._synchronous = synchronous
@@ -203,7 +203,7 @@ class SqliteFile:
                     self._pool.notify_all()
         except sqlite3.Error as error:
             raise self._noted(as_error(self.path, error)) from error
-        except (ValueError, TypeError) as error:  # a TypeError for NULL in place of a damaged value
+        except (ValueError, TypeError) as error:  # TypeError if a damaged value reads as NULL
             raise self._noted(unusable(self.path, error)) from error
 
     def _noted(self, error: RemembrancerError) -> RemembrancerError:

@@ -153,7 +153,8 @@ class _FarEnd:
         raise ConnectionError("the bridge has ended")
 
     def _attempt(self, work: Callable[..., None], *arguments: Any) -> None:
-        """Report any error to the bridge, and close the socket. A person must remove the cause of a `ValueError`."""
+        """Report any error to the bridge, and close the socket. The cause of a `ValueError` needs a person to fix
+        it."""
         remote, is_done = self._remote, False
         try:
             work(*arguments)
@@ -245,7 +246,7 @@ class _FarEnd:
             code, reason = int(error["code"]), str(error["message"])
         except (ValueError, KeyError, TypeError):
             if status >= 500:
-                raise ConnectionError("its server is down") from None  # a proxy answered
+                raise ConnectionError("its server is down") from None  # a proxy answered in its place
             raise ValueError(f"{url} is not Remembrancer: it answered with HTTP {status}") from None
         if status in (401, 403, 421):
             raise ValueError(f"{url} refused access ({status}): {reason}")

@@ -113,7 +113,7 @@ def average_link(similarities: Similarities, threshold: float, max_size: int) ->
 
 
 def _above_background(cosines: Similarities) -> Similarities:
-    """Rescale: the mean cosine becomes 0, and 1 stays 1. A few memories may share a topic: their mean counts less."""
+    """Rescale so that the mean is 0 and 1 stays 1. The mean of few memories counts less: they may share a topic."""
     count = len(cosines)
     if count < 2:
         return cosines

@@ -76,7 +76,7 @@ class EmbedderActor(Actor):
             task_status.started()
             try:
                 await self._work()
-                await anyio.sleep_forever()  # until then, the last answers are sent, and questions are refused
+                await anyio.sleep_forever()  # meanwhile, the last answers are sent, and questions are refused
             finally:
                 self._passages.shutdown(wait=False)
                 self._questions.shutdown(wait=False)

@@ -20,7 +20,7 @@ from remembrancer.protocol.errors import InternalError, ModelUnusable
 from remembrancer.protocol.work import ModelChoice, ModelIdentity
 
 ATTEMPTS: Final = 4
-"""The attempts for passages. A question gets only one: a fallback or keyword search is faster than a retry."""
+"""The number of attempts for passages. A question gets one, since a fallback or keyword search is faster."""
 LONGEST_WAIT_S: Final = 20.0
 """If a provider asks for a longer pause, it is not used for a while."""
 QUESTION_TIMEOUT_S: Final = 3.0

@@ -1,5 +1,5 @@
 """Conversations over the gateway's Unix socket. A client connects, sends its hello and gets a session. An assistant's
-first prompt waits for a hook, which only calls tools: the MCP SDK is slow to load, and waits for the first bridge."""
+first prompt waits for a hook, and hooks only call tools, so the slow MCP SDK is loaded only for the first bridge."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ HIGH_WATER_BYTES: Final = 1024 * 1024
 """While more than this many bytes are unsent, no lines are read, and the SDK's server waits."""
 MAX_UNREAD_BYTES: Final = MAX_LINE_BYTES + MAX_STAMP_BYTES
 PAUSE_S: Final = 0.01
-"""The pause before a session that is full checks whether it can take its next line."""
+"""The pause before a session with too many open messages reads its next line."""
 HELLO_WAIT_S: Final = 5.0
 BACKLOG: Final = 256
 MAX_SESSIONS: Final = 512

@@ -27,7 +27,7 @@ _SCHEMA: Final = {
 
 @dataclass
 class Questions:
-    """The numbers of stored memories and of questions, over all sessions."""
+    """The numbers of stored memories and of questions, across all sessions."""
 
     stores: int = 0
     asked: int = 0

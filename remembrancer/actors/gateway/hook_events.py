@@ -201,7 +201,7 @@ class HookIntake:
     async def take_all(self) -> None:
         """Record all waiting events in order. If one cannot be written now, raises the error and keeps the rest."""
         try:
-            with os.scandir(self._directory) as entries:  # in any format, since unreadable files are removed
+            with os.scandir(self._directory) as entries:  # including unreadable files, which are removed
                 files = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
         except FileNotFoundError:
             return

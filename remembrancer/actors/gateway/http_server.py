@@ -90,7 +90,7 @@ class HttpRefusal(Exception):
 
 
 class Exchange:
-    """A request; its answer may have begun. `id` is the request's JSON-RPC id, once known."""
+    """A request that may already be partly answered. `id` is its JSON-RPC id, once known."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scope, self.receive = scope, receive
@@ -309,7 +309,7 @@ class HttpServer:
             await refused.response(None)(scope, receive, send)
 
     async def _answer_always(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer in JSON even if a request raises an error, for which uvicorn would answer in plain text."""
+        """Answer in JSON even if a request raises an error; uvicorn's own answer would be plain text."""
         exchange, refused = Exchange(scope, receive, send), HttpRefusal(500, FAILED, code=INTERNAL_ERROR)
         try:
             await self._serve_request(exchange)

@@ -26,7 +26,7 @@ MAX_FILE_BYTES: Final = 1024 * 1024
 """Larger files are not updated."""
 USED_S: Final = 7 * DAY_S
 MOST_USED: Final = 8
-"""The maximum number of uses counted. For each use, a memory counts as newer by `USED_S`."""
+"""The maximum number of uses counted. For each use, a memory counts as `USED_S` newer."""
 
 
 class MarkdownIndex:

@@ -23,7 +23,7 @@ STREAM: Final = "subscriptions/listen"
 ROOTS_WAIT_S: Final = 1.0
 """The maximum time a tool call waits for the client's list of roots."""
 MAX_WAITING: Final = 64
-"""The maximum number of messages waiting to go to the SDK's server, or coming from it."""
+"""The maximum number of messages queued for the SDK's server, and from it."""
 MAX_CLIENT_NAME: Final = 100
 
 

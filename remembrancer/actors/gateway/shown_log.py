@@ -71,7 +71,7 @@ class ShownLog:
         self._kept_s = kept_s
         self._pending: deque[Shown] = deque()
         self._writing = threading.RLock()
-        """Held by one writer at a time, so that no writer restores words that another one erases."""
+        """Held by one writer at a time, so that a batch in progress does not restore erased words."""
 
     def note(self, project: str, session_id: str, memory_ids: Sequence[str], tool: str, question: str) -> None:
         """Log memories in the order of the answer. The entries are only queued, so a request may call this."""

@@ -87,7 +87,7 @@ class LastAnswer(NamedTuple):
 
 
 class LastAnswers:
-    """Keeps the last answers. A request names its project and session, so they get only what the store gave them."""
+    """The last answers, by request. A request names its project and session, so nobody gets another's answer."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[Request[Any], LastAnswer] = OrderedDict()
@@ -150,7 +150,7 @@ class StoreAccess(MemoryService):
         self.writes = WriteNews()
         self.applied = self.writes.note
         self.on_recall: Callable[[Caller], None] = lambda caller: None
-        """Called when a request shows memories, with the caller."""
+        """Called with the caller when a request shows memories."""
         self._answers = LastAnswers()
         self.run = Drain(queue, store, self.writes.note, self._note_refused).run
         self.shown_log = ShownLog(paths.home, settings.shown_kept_s)
@@ -350,7 +350,7 @@ class StoreAccess(MemoryService):
         return (Notice("partial_results", f"{writes} not searched yet{why}"),)
 
     async def _from_store(self, question: Request[T], until: float, answer_s: float) -> Reply[T]:
-        """The store's answer. Each attempt may take `answer_s`, and a restarting store is given time. Raises
+        """The store's answer. Waits for a restarting store; each attempt may take `answer_s`. Raises
         `MemoryUnavailable`, `DeadlineExceeded`, or the store's refusal."""
         while True:
             await self._wait_for_store(until)
@@ -370,7 +370,7 @@ class StoreAccess(MemoryService):
                     raise MemoryUnavailable(f"{error.message}: call again in a moment") from error
 
     async def _wait_for_store(self, until: float) -> None:
-        """Wait for a reconnecting store, until a time in seconds since the epoch. Raises `MemoryUnavailable`."""
+        """Wait until `until` (seconds since the epoch) for the store to reconnect. Raises `MemoryUnavailable`."""
         health = self.store_health
         if not health.usable and not (health.is_reconnecting and await self._store.wait_usable(_left_s(until))):
             raise MemoryUnavailable(f"{health.explain_absence()}: call again in a moment")

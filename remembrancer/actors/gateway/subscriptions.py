@@ -22,7 +22,7 @@ Tell = Callable[[str], Awaitable[None]]
 
 
 class SessionWatcher:
-    """The resources that a session watches. `bus` carries the events of its 2026-07-28 streams."""
+    """The resources that a session watches. `bus` carries the events of its streams (2026-07-28 protocol)."""
 
     def __init__(self, caller: Caller, tasks: anyio.abc.TaskGroup) -> None:
         from mcp.server.subscriptions import InMemorySubscriptionBus  # the SDK's server has already loaded it

@@ -339,7 +339,7 @@ class WriteQueue:
         except RemembrancerError:
             if queued_in is None:
                 self._remove([operation_id])
-                self.announce()  # reads wait for changes
+                self.announce()  # reads may be waiting for it
             raise
         self._add(row.lane, operation_id, row.memory_id)  # meanwhile, the queue may have been recounted
         self.announce()
@@ -459,7 +459,7 @@ class Drain:
         for name, lane in sorted(due, key=lambda each: each[1].again_at):
             count = 1 if lane.failures else BATCH_OPERATIONS
             batch = await self._queue.head(name, count, BATCH_BYTES)
-            if batch:  # if not, an append is still being written
+            if batch:  # if empty, an append is still in progress
                 is_done = False
                 try:
                     await self._send(lane, batch)

@@ -41,7 +41,7 @@ GROWTH: Final = 0.1
 HEAD_BYTES: Final = 256 * 1024
 """The length of the beginning of a transcript, which usually names the directory of its session."""
 BATCH_BYTES: Final = 64 * 1024
-"""The size of one transaction, which takes about 50 ms, during which no vectors can be written."""
+"""The size of one transaction: it takes about 50 ms, and delays writes of vectors."""
 LONGEST_S: Final = 4.0
 """The maximum wait for a quiet interval if files keep changing."""
 TRANSCRIPTS_LOOK_S: Final = 30.0

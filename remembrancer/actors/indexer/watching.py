@@ -200,7 +200,7 @@ class Indexer:
             pause_s = 0.0
             try:
                 await self._watch_these(self._files.directories())
-            except* (OSError, RuntimeError) as errors:  # a RuntimeError also for a name that is not UTF-8
+            except* (OSError, RuntimeError) as errors:  # RuntimeError may also mean a name that is not UTF-8
                 if self.is_watching:
                     logger.info(
                         "changes are not reported", extra={"root": str(self._files.root), "reason": repr(errors)}

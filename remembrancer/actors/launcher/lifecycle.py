@@ -144,7 +144,7 @@ class Lifecycle:
         self.tick(now)
 
     def beat(self, now: float) -> None:
-        """The process is killed if it has not answered pings for too long."""
+        """Ping the process. Kill it if too much time has passed since the first unanswered ping."""
         if not self.alive or self.is_retiring:
             return
         if self._ready_at is not None:  # while starting, an answer replaces a lost first report, and silence is allowed

@@ -83,7 +83,7 @@ class Runtime(NamedTuple):
     when_started: Callable[[], None]
 
     def run(self) -> str:
-        """Return the reason for stopping. Raises `HomeUnusable`, `AlreadyRunning`, or like `load_configuration`."""
+        """Return why the runtime stopped. Raises `HomeUnusable`, `AlreadyRunning`, or as `load_configuration` does."""
         os.umask(0o077)  # child processes inherit the mask
         claim_home(self.paths, in_memory=self.in_memory)
         with take_home(self.paths, LOCK_WAIT_S):
@@ -217,8 +217,8 @@ class Supervisor(System):
                 child.terminate()
 
     async def _run_child(self, spec: LaunchSpec, secrets: Mapping[str, str]) -> None:
-        """Run a process until it exits, in its own process group, with its output in `<name>.out`. It notices from the
-        end of its standard input that the launcher is dead. Only this process gets `secrets`."""
+        """Run a process until it exits, in its own process group, with its output in `<name>.out`. End of file on its
+        standard input tells it that the launcher is dead. Only this process gets `secrets`."""
         name, home, output = spec.name, self._paths.home, self._paths.logs / f"{spec.name}.out"
         inherited = runtime_environment(self._runtime.environ)
         try:

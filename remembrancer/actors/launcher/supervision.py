@@ -13,7 +13,7 @@ from remembrancer.protocol.work import ModelChoice
 
 HEARTBEAT_S: Final = 1.0
 FIRST_SESSION_S: Final = 30.0
-"""The time that the session which started the runtime has to connect, whatever the idle timeout is."""
+"""How long the session that started the runtime may take to connect, whatever the idle timeout is."""
 RESTS: Final = "stopped until it is needed"
 NO_JOBS: Final = "it has no jobs"
 NO_JOBS_S: Final = 10.0
@@ -34,13 +34,13 @@ class Supervision:
         self._wanted = settings.embedders
         self._processes: dict[str, Lifecycle] = {}
         self.reports: dict[str, ProcessHealth] = {}
-        """Each process's last health report, by name. An old report is better than none, so it is kept after the
-        end."""
+        """Each process's last health report, by name. It is kept after the process has ended: it is better than
+        none."""
         least_s = 2 * HEARTBEAT_S if for_sessions else math.inf  # sessions are reported at each heartbeat
         self._idle_s = max(settings.idle_timeout_s, least_s)
         self._rest_s = max(settings.rest_timeout_s, least_s)
         self._ends_at = self._rests_at = math.inf
-        """The times at which the runtime will stop, and go idle, unless it is used before."""
+        """The times at which the runtime will stop, and go idle, unless it is used before then."""
         self.is_resting = False
         """True after a while without use. Only the gateway and the store run, so the next request is served at once."""
         self._asked = 0

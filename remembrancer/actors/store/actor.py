@@ -168,7 +168,7 @@ class StoreActor(Actor):
         )
 
     async def _listen_for_workers(self, endpoint: str) -> None:
-        # Imported here, so that a host without remote embedders saves the time for importing it.
+        # Imported here, so that hosts without remote embedders need not load it.
         from remembrancer.actors.store.remote_workers import RemoteWorkers
         from remembrancer.config.worker_keys import WorkerKeys
 
@@ -254,7 +254,7 @@ class StoreActor(Actor):
                     await self._tolerantly(records.name, self._committer.run(records.name, touch))
 
     async def _tolerantly(self, name: str, work: Awaitable[T]) -> T | None:
-        """Run housekeeping on one file. If the disk is full or the file is damaged, it is only postponed."""
+        """Run housekeeping on one file. A full disk or a damaged file only postpones it."""
         try:
             return await work
         except RemembrancerError as error:

@@ -90,7 +90,7 @@ class CodeHandlers(Handlers):
                 self._indexer.ask(tree)
 
     async def with_gone_files(self, project: ProjectRef, answer: Recalled) -> Recalled:
-        """The answer; memories that name a file deleted from the indexed code are marked and moved to the end."""
+        """Mark memories that name a file deleted from the indexed code, and move them to the end of the answer."""
         roots = [tree.root for tree in self._readable(project).values()]
 
         def look() -> Recalled:
@@ -200,7 +200,7 @@ class CodeHandlers(Handlers):
         try:
             return await self._readers.read(lambda: question(self._open_index(database)))
         except (RecordsUnusable, SchemaTooNew, SchemaTooOld):
-            with suppress(OSError):  # the reason for the damage is more useful
+            with suppress(OSError):  # the original error is more useful
                 await self._readers.read(partial(self._delete_index, database))
             self._asked_at[project_id] = time.monotonic()  # so that it is rebuilt
             raise

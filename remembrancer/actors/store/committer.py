@@ -81,7 +81,7 @@ class Committer:
             writer.thread.shutdown()
 
     def _writer_of(self, name: str) -> _Writer:
-        """Shared lanes, which may wait for a journal, have their own writers, and so do each project's notes."""
+        """Each shared lane (which may wait for a journal) and the notes of each project have their own writer."""
         if self._closing:
             raise MemoryUnavailable(STOPPING)
         if name.endswith(INDEX):

@@ -116,7 +116,7 @@ class Handlers:
     def embed_within(self, context: RequestContext, model: str | None) -> Callable[[str], Awaitable[Vectors]]:
         """Return a function that embeds a query with that model in time for the answer."""
         timeout_s = min(QUERY_VECTOR_SHARE * self._settings.read_budget_s, context.remaining_s(0.0) * 0.6)
-        answer_by = time.monotonic() + timeout_s  # the limit for all calls together
+        answer_by = time.monotonic() + timeout_s  # one limit for all calls
 
         async def embed(text: str) -> Vectors:
             return await self._scheduler.embed_query(text, max(0.0, answer_by - time.monotonic()), model)

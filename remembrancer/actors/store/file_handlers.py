@@ -101,13 +101,13 @@ class FileHandlers(Handlers):
     async def keep_house(self) -> None:
         roots = [Path(tree.root) for tree in self._used_at]
         if roots and not self.has_files and (self._looking is None or self._looking.done()):
-            # Not awaited, and on its own thread: the disk with a workspace may hang.
+            # Not awaited, and on its own thread, since the disk may hang.
             look = asyncio.get_running_loop().run_in_executor
             self._looking = look(None, lambda: any(has_files(root, self._settings) for root in roots))
             self._looking.add_done_callback(self._note_look)
         for tree in list(self._used_at):
             index = await self._index_of(tree.project_id)  # the indexer may have created it
-            if index is not None and not self.has_files:  # indexed files may be gone, or excluded now
+            if index is not None and not self.has_files:  # indexed files may be gone, or no longer included
                 self.has_files = bool(await self._readers.in_background(partial(index.listed, tree.root, "", 1)))
         for project_id in list(self._files.indexes):
             await self._index_of(project_id)

@@ -27,9 +27,9 @@ from remembrancer.protocol.kinds import FileSource
 
 class IndexerPoll:
     def __init__(self) -> None:
-        self.work = IndexerWork(time.time_ns())  # no revision repeats an earlier store's
+        self.work = IndexerWork(time.time_ns())  # so that revisions differ from an earlier store's
         self.done: dict[IndexedTree, tuple[SyncDone, float]] = {}
-        """Each tree's last completed reading, and the time of its end (seconds since the epoch)."""
+        """The last complete read of each tree, and when it ended (seconds since the epoch)."""
         self.left: dict[IndexedTree, int] = {}
         self._waiting: dict[int, asyncio.Future[SyncDone]] = {}
         self._ids = iter(range(time.time_ns() // 1_000_000, 2**63))
@@ -89,7 +89,7 @@ async def compared(root: str, files: Sequence[ListedFile], limit: int, changed: 
         )
 
     try:
-        with anyio.fail_after(within_s):  # on its own thread, since the disk with a workspace may hang
+        with anyio.fail_after(within_s):  # on its own thread, since the disk may hang
             found = await anyio.to_thread.run_sync(look, abandon_on_cancel=True)
     except TimeoutError as error:
         raise DeadlineExceeded(f"the disk of {root} does not respond") from error

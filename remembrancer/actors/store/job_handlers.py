@@ -54,13 +54,13 @@ from remembrancer.protocol.writes import Applied, Operation, ProjectRef, Submit
 
 CHECK_INTERVAL_S: Final = 1.0
 AGAIN_S: Final = 30.0
-"""The pause after the database could not be read, or a session's end could not be written."""
+"""The pause if the database cannot be read, or a session's end cannot be written."""
 ABANDONED_AFTER_S: Final = 86_400.0
 """A session that has not been seen since the store started counts as ended after it has been idle for this long."""
 MAINTENANCE_SESSIONS: Final = 10
 """The number of sessions after which a project's maintenance is due."""
 MAINTENANCE_S: Final = 7 * 86_400.0
-"""The time after which maintenance is due, whatever has happened."""
+"""After this time, maintenance is due regardless of sessions."""
 PROMOTIONS_PER_JOB: Final = 100
 
 RETRY_S: Final = (0.0, 5.0, 15.0, 60.0, 300.0, 900.0)

@@ -50,7 +50,7 @@ async def write_note(
     records: Records, run: Callable[[str, Callable[[], Any]], Awaitable[Any]], operation: Operation
 ) -> Outcome:
     """Write a note durably. A write that takes too long raises an error but may still happen, once. `run` runs work on
-    a named thread: one for each project's notes, so that nothing else waits for the disk with these notes."""
+    a named thread: one for each project's notes, so that only these notes wait for their disk."""
     work = asyncio.ensure_future(run(f"{records.name}.notes", partial(_written, records, operation)))
     done, _ = await asyncio.wait([work], timeout=WRITE_S)
     if not done:

@@ -1,7 +1,7 @@
 """Reunites memories with projects whose directories were moved, on request.
 
-Moving a project renames its space and merges the memories stored at the new path since then, in one transaction: after
-a crash, the request can be repeated. Notes are indexed at the new path; code must be indexed again.
+Moving a project renames its space, and merges any memories already stored at the new path into it, in one transaction:
+after a crash, the request can be repeated. Notes are indexed at the new path; code must be indexed again.
 """
 
 import asyncio

@@ -188,7 +188,7 @@ class ReadHandlers(Handlers):
         embedded, error = await self._scheduler.wait_for(records, number, timeout_s)
         near: tuple[NearMemory, ...] = ()
         if embedded:
-            with anyio.CancelScope(deadline=answer_at):  # the search continues after it
+            with anyio.CancelScope(deadline=answer_at):  # the comparison continues after the deadline
                 comparing = asyncio.ensure_future(self._vectors.check_now(records.name, number, threads))
                 await asyncio.shield(comparing)
             near = await self._readers.read(lambda: self._replaced.take(view.reader, request, most=MAX_REPORTED))

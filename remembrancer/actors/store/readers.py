@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 class Readers:
     """Runs reads on threads. Work for which no client waits has its own thread, so that it does not delay recalls.
-    Closing a file waits for running queries, and refuses later ones."""
+    Closing a file waits for running queries; later queries are refused."""
 
     def __init__(self) -> None:
         self.threads: Executor = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="reader")

@@ -1,6 +1,6 @@
-"""Memories that a later one probably replaces. Such a pair is judged when the later memory has vectors, linked with
-`contradicts`, and reported to the session that stored the later one, in the answer to its next call: pairs with a
-probability of at least `PROBABLE` if the call stores a memory, and otherwise one pair at a time.
+"""Pairs of memories in which the later one probably replaces the earlier one. A pair is judged when the later memory
+has vectors, linked with `contradicts`, and reported to the session that stored the later one, in the answer to its next
+call: all pairs with a probability of at least `PROBABLE` if the call stores a memory, and otherwise one at a time.
 
 The link's strength is the probability. Review asks about the pairs, the most probable ones first, and a recall names
 the later memory in `possibly_superseded_by`; so does a list if the probability is at least `REPLACED`.

@@ -350,7 +350,7 @@ class SharedLane(Records):
         lane here. A memory that the space already has is not changed."""
         with self._edits() as edits:
             edits.execute("DELETE FROM shares WHERE lane = ?", (self.name,))
-            merge(edits, own.space, LOGS)  # the sessions are those of all machines
+            merge(edits, own.space, LOGS)  # without the sessions, which belong to all machines
         own.note_commit()
         self.problem = JournalAway("this machine no longer shares these memories: changes are made in its own copy")
 
@@ -537,5 +537,5 @@ def _first_append(bodies: dict[str, bytes]) -> dict[str, NewEntry]:
 
 
 def _new_entry(about: str, body: bytes) -> NewEntry:
-    """Each attempt gets a new id, which hides the operation's: a refused operation may be requested again."""
+    """Each attempt gets a new id that hides the operation's id, since a refused operation may be requested again."""
     return NewEntry(f"{hashlib.sha256(about.encode()).hexdigest()[:16]}.{secrets.token_hex(8)}", body)

@@ -94,7 +94,7 @@ class SharedLanes:
         return by_request(self._share, self._leave, self._rejoin, self._describe)
 
     def open(self, name: str, database: SqliteFile, key: str, limits: Limits) -> SharedLane:
-        """Open a lane. If its journal cannot be reached, it serves the entries applied so far, with a notice."""
+        """Open a lane. If its journal cannot be reached, the lane serves the entries applied so far, with a notice."""
         return self._follow(self._made(name, database, key, limits))
 
     async def purge(self) -> None:

@@ -40,7 +40,7 @@ Lanes = Mapping[Scope | Literal["unshared"], Records]
 """The lane of each scope, narrowest first. Several scopes may have the same lane. `unshared` is the private space of a
 user who shares a lane, with the memories that could not be shared."""
 AGAIN_S: Final = 2.0
-"""The minimum time between a failed attempt to open the database and the next one, made on demand."""
+"""The minimum time before a failed attempt to open the database is repeated, on demand."""
 OPENING_S: Final = 1.5
 """The maximum time that a request waits for the database to open: shorter than a read's budget."""
 logger = logging.getLogger(__name__)
@@ -227,7 +227,7 @@ class HomeSpaces:
         return self._open.get(project.id)
 
     async def project(self, project: ProjectRef) -> Records:
-        """Create the project's space if needed. Raises `InvalidInput` if its id is invalid."""
+        """The project's space, created if needed. Raises `InvalidInput` if its id is invalid."""
         records = self._open.get(project.id)
         if records is None:
             check_project_id(project.id)
@@ -242,7 +242,7 @@ class HomeSpaces:
         return records
 
     async def move(self, old: str, new: ProjectRef, directory: str) -> None:
-        """Rename a project's space, after merging any space with the new name into it, completely or not at all."""
+        """Rename a project's space, and merge any space with the new name into it, in one transaction."""
         await self._committer.run(new.id, partial(self._move, self.database, old, new, directory))
         self._open.pop(old, None)
         self._on_open(self._open[new.id])

@@ -25,7 +25,7 @@ MAX_EDGES: Final = 20_000
 NAMED_TOGETHER: Final = 16
 """If a memory names more entities than this, the others are connected only to the first one."""
 _CLOSED: Final = "s.status != 'active' AND coalesce(s.ended_at, s.last_active_at)"
-"""SQL: a session is not active, and the time of its end; a comparison with this time must follow."""
+"""SQL: the session is closed, and the time of its end; a comparison must follow."""
 MAX_INCOMING_LINKS: Final = 50
 
 

@@ -145,15 +145,15 @@ def _happened(records: Reader, request: ReadActivity, before: float) -> tuple[Me
 def _with_undo(
     connection: sqlite3.Connection, changes: Sequence[tuple[int, MemoryChanged]]
 ) -> tuple[MemoryChanged, ...]:
-    """Mark changes that have been undone (each change comes with its memory's space). Give the change that an undo
-    would revert its memory's current version, unless the undo would be refused."""
+    """Mark changes that have been undone (each change comes with its memory's space). The change that an undo would
+    revert also gets its memory's current version, unless the undo would be refused."""
     undone = dict[tuple[int, str], set[int]]()
     undo = dict[tuple[int, str, int], int]()
     for space, memory_id in dict.fromkeys((space, each.memory_id) for space, each in changes):
         history = SqliteEdits(connection, space, 0.0).history(memory_id)
         standing, undone[space, memory_id] = undoing(history)
         imported = max((each.version for each in history if "imported" in each.details), default=0)
-        for last in standing[-1:]:  # an import is only undone as a whole, and memories never return to their session
+        for last in standing[-1:]:  # an import is only undone completely; memories never return to their session
             if last.version > imported and last.details.get("previous_scope") != "session":
                 undo[space, memory_id, last.version] = history[-1].version
     return tuple(

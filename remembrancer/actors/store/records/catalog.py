@@ -64,7 +64,7 @@ def former_project(
     def is_missing(former: RememberedProject) -> bool:
         return is_gone(ProjectRef(former.id, former.path))
 
-    # Reads the disk as little as possible, since every request for context does this.
+    # Reads the disk as little as possible, since every request for context runs this.
     if created_at is None and any(each.directory.parent == here.parent and is_missing(each) for each in known):
         with suppress(OSError), os.scandir(here) as entries:
             oldest = min((entry.stat(follow_symlinks=False).st_mtime for entry in entries), default=math.inf)

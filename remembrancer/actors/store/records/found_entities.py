@@ -22,7 +22,7 @@ SMALL: Final = 50
 """In a space with fewer memories than this, one memory is enough; in one with up to twice as many, two are."""
 FEW: Final = 10
 COMMON: Final = 1 / 3
-"""A name that more than this fraction of all memories contain, and more than `FEW`, is not an entity."""
+"""A name is not an entity if more than this fraction of all memories, and more than `FEW`, contain it."""
 MENTIONS: Final = "mentions"
 """The relation between a memory and an entity that was found in it."""
 FOUND_ORDINAL: Final = -1
@@ -76,7 +76,7 @@ def _link(edits: SqliteEdits, key: str) -> None:
     ).fetchall()
     known = "SELECT number FROM entities WHERE space = @SPACE AND key = ? ORDER BY number LIMIT 1"
     for memory, name, kind in unlinked:
-        entities = edits.query(known, (key,))  # wherever they come from
+        entities = edits.query(known, (key,))  # from any source
         number = entities[0][0] if entities else edits.number_of_entity(EntityRef(name, kind, MENTIONS), edits.now)
         edits.execute(
             """INSERT INTO memory_entities (memory, entity, relationship, created_at, ordinal, subject, edge, found)

@@ -214,7 +214,7 @@ def receive_move(writer: Writer, memory: PortableMemory, proposal: Sequence[obje
 
 
 def end_move(writer: Writer, result: PromotedResult) -> PromotedResult:
-    """In the source lane: delete the memory, but keep its history. No promotion is kept for a memory taken back."""
+    """In the source lane: delete the memory, but keep its history. The promotion of a memory taken back is not kept."""
     writer.space.delete(result.memory_id)
     if result.previous_scope == "user":
         writer.space.forget_promotion(result.memory_id)

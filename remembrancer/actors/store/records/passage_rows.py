@@ -146,7 +146,7 @@ class EmbeddedTexts:
 
     def link_similar(self, links: Sequence[NearDuplicate]) -> None:
         """Store near-duplicates and contradictions. Skips pairs with a missing memory or passage, and contradictions
-        that another link has decided or that come from a derived memory, which repeats older memories."""
+        that another link has resolved, or that come from a derived memory, which repeats older memories."""
         with self._file.transaction(durable=False) as connection:
             for link in links:
                 known = [connection.execute("SELECT 1 FROM passages WHERE number = ?", (each,)) for each in link.seen]

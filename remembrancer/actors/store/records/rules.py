@@ -84,7 +84,7 @@ SUPERSEDED: Final = "superseded"
 INVALIDATED: Final = "invalidated"
 """`SUPERSEDED` and `INVALIDATED` are the changes that end a memory's validity."""
 SUPERSEDING: Final = "superseding"
-"""The name of an undone change by which the memory had replaced another."""
+"""The name of the undone change by which a memory had replaced another."""
 SUPERSEDING_UNDONE: Final = "superseding_undone"
 BOTH_HOLD: Final = "both hold"
 LINKED: Final = "linked"
@@ -233,7 +233,7 @@ def _update(writer: Writer, change: UpdateMemory) -> UpdatedResult:
     after = updated(memory.now, change, writer.at)
     to_add = _targets(writer, memory.id, change.add_links, "add_links", memory.now.scope)
     to_remove = _targets(writer, memory.id, change.remove_links, "remove_links")
-    is_closed = change.done and not (memory.now.done or after.done)  # and its kind has changed
+    is_closed = change.done and not (memory.now.done or after.done)  # its kind has changed, too
     name, links = "closed" if is_closed else "updated", _valid_again(writer, memory, after)
     writer.revise(memory, after, name, reason=change.reason, links=links)
     unlinked = [link for link, target in to_remove if _remove_link(writer, memory.id, target.id, link.relation)]
@@ -578,6 +578,7 @@ def _add_links(writer: Writer, source: Memory, links: Targets, reason: str | Non
             for newer_id in _replacing_through(writer, source, target):  # until now, it was the other way round
                 _remove_link(writer, newer_id, source.id, SUPERSEDES)
             replaced = writer.memory(target.id)  # with the effects of earlier links
+            # If the older memory is valid, it no longer counts as possibly replaced.
             doubts = _take_links(writer, CONTRADICTS, *ends) if target.age_key > source.age_key else []
             until = writer.at if replaced.now.valid_until is None else replaced.now.valid_until
             after, chain = msgspec.structs.replace(replaced.now, valid_until=until), replaced.promotion_chain
@@ -690,8 +691,8 @@ def _erase(writer: Writer, change: EraseMemory) -> ErasedResult:
         return ErasedResult(change.memory_id, already=True, also_erased=tuple(gone for (gone,) in together))
     derived = writer.derived_from(memory.id, space.links(memory.id))
     texts = texts_of(memory.now, space.history(memory.id))
-    quotes = (*(text.strip() for text in texts), *quotable(texts))  # in derived memories
-    also = [  # but no memories that somebody stored
+    quotes = (*(text.strip() for text in texts), *quotable(texts))  # to look for in derived memories
+    also = [  # only memories that a run made
         made
         for made in derived
         if any(entry.version == 1 and entry.details.get("run") for entry in space.history(made.id))

@@ -450,7 +450,7 @@ SOURCE_FILE: Final = "CASE WHEN json_valid(m.source) THEN json_extract(m.source,
 _HAPPENED: Final = "coalesce(m.occurred_at, m.created_at)"
 _BEGINS: Final = f"coalesce(m.valid_from, min(m.created_at, {_HAPPENED}))"
 _IS_REPLACED: Final = "EXISTS (SELECT 1 FROM memory_links AS l WHERE l.target = m.number AND l.relation = 'supersedes')"
-"""True at once, even if the memory was valid until a future day, or another machine's clock is ahead."""
+"""True immediately, even if the memory was valid until a future day, or another machine's clock is ahead."""
 _ORDERS: Final[dict[Order, str]] = {
     "important": f"m.importance DESC, {_HAPPENED} DESC",
     "latest": f"{_HAPPENED} DESC",

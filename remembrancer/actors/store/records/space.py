@@ -65,7 +65,7 @@ DOUBTS: Final = """(WITH RECURSIVE doubts(other, strength) AS (
         JOIN memory_links ON target = other AND relation = 'supersedes')
     SELECT other, strength FROM doubts
     UNION ALL SELECT target, strength FROM memory_links WHERE source = m.number AND relation = 'contradicts')"""
-"""The memories that possibly replace `m`, or those that in turn replaced them; or that `m` possibly replaces."""
+"""The memories that possibly replace `m`, or have replaced one that does; or those that `m` possibly replaces."""
 APART: Final = "memories AS a INDEXED BY memories_apart"
 """The memories that are forgotten, no longer valid, or private to a session, read through a small index."""
 

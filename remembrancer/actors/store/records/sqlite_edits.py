@@ -36,7 +36,7 @@ from remembrancer.protocol.writes import (
 
 SIMILAR: Final = "similar_to"
 MAX_TURNS: Final = 5000
-"""The number of recent turns kept for a session, so that a session without an end does not grow without limit."""
+"""The number of recent turns kept for a session, so that a session that never ends does not grow without limit."""
 MAX_TOOL_CALLS: Final = 10_000
 SESSIONS_KEPT: Final = 16
 """The number of sessions recorded for a memory; three are enough for a promotion."""
@@ -49,7 +49,7 @@ _TRACES: Final = (
     *_OF_PROMOTION,
     """DELETE FROM awaited_links WHERE target = ?1
        AND (SELECT space FROM memories WHERE number = awaited_links.source) = @SPACE""",
-    # Answers that contain its text, its tags or a reason. If the change is repeated, the memory is not found.
+    # Answers that contain the memory's text, tags or a reason. If the change is repeated, the memory is not found.
     *(
         f"DELETE FROM applied_operations WHERE space = @SPACE AND instr(result, '{name}') AND instr(result, ?1)"  # noqa: S608 - our names
         for name in ("TaggedResult", "ForgottenResult", "PromotedResult", "UpdatedResult")
@@ -218,7 +218,7 @@ class SqliteEdits(SpaceConnection):
         self._add_tags(number, memory.tags)
         self._link_entities(number, memory.related_entities, at)
         if comes_whole:
-            self.drop_history(memory.id)  # left from its earlier time here, and contained in its own history
+            self.drop_history(memory.id)  # left from an earlier stay here; its own history includes it
             self.executemany(
                 "INSERT OR IGNORE INTO awaited_links VALUES (?, ?, ?, ?, ?)",
                 [(number, link.target, link.relation, link.strength, link.created_at) for link in memory.links],
@@ -436,7 +436,7 @@ class ArrivingEdits(SqliteEdits):
         self._suspend_links(number)
         entities = read_entities(self.query, number)
         former = self.query("DELETE FROM memory_entities WHERE memory = ? RETURNING entity", (number,))
-        self.drop_history(memory_id)  # left from its earlier time here, and contained in its own history
+        self.drop_history(memory_id)  # left from an earlier stay here; its own history includes it
         source.execute(
             "UPDATE OR REPLACE history SET space = ? WHERE space = @SPACE AND memory_id = ?", (self.number, memory_id)
         )
@@ -474,7 +474,7 @@ class ArrivingEdits(SqliteEdits):
 
 LOGS: Final = ("history", "erased", "applied_operations", "promotion_log")
 WITH_SESSIONS: Final = (*LOGS, "sessions", "turns", "tool_calls")
-"""The tables, besides that of memories, whose rows may move when one space is merged into another."""
+"""The tables, besides `memories`, whose rows may move when one space is merged into another."""
 
 
 def merge(source: SqliteEdits, target: int, tables: Sequence[str] = WITH_SESSIONS) -> None:

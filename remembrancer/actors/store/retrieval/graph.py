@@ -26,10 +26,10 @@ MAX_ROWS, MIN_ROWS = 1000, 50
 MAX_EDGES: Final = 200
 """The number of edges in one answer, best supported first."""
 MAX_FACTS: Final = 1000
-"""The number of memories in an answer about where edges come from."""
+"""The maximum number of memories read to show where edges come from."""
 PAGERANK_SEEDS: Final = 20
 MAX_COUNTED: Final = 1000
-"""The maximum to which each kind of edge is counted for a memory at which a walk starts."""
+"""For a memory at which a walk starts, each kind of edge is counted up to this number."""
 MIN_SHARE: Final = 0.03
 """Smaller shares of the walk come from names that are in many memories, such as speakers' names."""
 MIN_RECEIVED: Final = 1e-9

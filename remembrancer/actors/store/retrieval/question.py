@@ -52,7 +52,7 @@ class Question:
     windows: Sequence[TimeWindow]
     asked: QueryProperties
     kinds: frozenset[Kind] | None
-    """The kinds named in a question about everything from its times; None for other questions."""
+    """The kinds named in a question about everything from the named times; None for other questions."""
 
 
 def read_question(request: Recall, now: float) -> Question:

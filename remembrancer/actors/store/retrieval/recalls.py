@@ -41,7 +41,7 @@ ANSWERS_BY_TIME: Final = 0.9
 """The probability that a memory of the requested kind and time answers the question."""
 PAGERANK_CANDIDATES: Final = 10
 DECIMALS: Final = 9
-"""Further decimals of a score are rounding errors, and would give equal scores an order."""
+"""Further decimals of a score are rounding errors, and would separate equal scores."""
 FORMULAS: Final = {"pagerank": PAGERANK, "composite": COMPOSITE}
 TRUSTED_SIZE: Final = 10
 """In a space of this size, BM25 is scaled half by the best score of all spaces, and half by the space's own best."""

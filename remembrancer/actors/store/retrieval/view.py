@@ -22,7 +22,7 @@ from remembrancer.protocol.wire import Notice
 Ref = int
 """The number of a memory in the database, or of a chunk of notes (at least `FIRST_CHUNK`)."""
 HAPPENED: Final = 50
-"""The limit on memories of a time window in each space, most important first."""
+"""The maximum number of memories from a time window in each space, most important first."""
 PROJECTS: Final[frozenset[Scope]] = frozenset({"session", "project"})
 
 

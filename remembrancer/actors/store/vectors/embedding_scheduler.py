@@ -490,7 +490,7 @@ class EmbeddingScheduler:
                     await self._write(first.model, first.name, list(batch.values()))
                 except RemembrancerError as error:
                     logger.warning("vectors cannot be saved yet", extra={"file": first.name, "reason": error.message})
-                    finished |= {job: finished.pop(job) for job in batch}  # after the texts of other files
+                    finished |= {job: finished.pop(job) for job in batch}  # moved behind the texts of other files
                     await anyio.sleep(RETRY_S)
                 else:
                     for job in batch:

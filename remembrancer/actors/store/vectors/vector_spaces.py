@@ -136,7 +136,7 @@ class VectorSpaces:
                 vectors.free()
 
     async def aclose(self) -> None:
-        """Close Chroma. Call this after `run` was cancelled."""
+        """Close Chroma. Call this after `run` has been cancelled."""
         if not self._closing:
             self._closing = True
             self._spaces = {}
