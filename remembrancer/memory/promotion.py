@@ -38,12 +38,12 @@ MAX_BONUS: Final = max(FOR_KIND.values()) + FOR_VECTORS
 """The most that the kind and the vectors can add to a memory's score."""
 SPEAKING_KINDS: Final[tuple[Kind, ...]] = ("preference",)
 """The kinds that are about the user."""
-_ADVERB: Final = r"(?:\w+ly|also|always|never|still|now|often|please)"
+_ADVERB: Final = r"(?:(?!(?-i:Emily|Lily|[A-Z]h?[aeio]lly)\b)\w+ly|also|always|never|still|now|often|please)"
 _WISH: Final = re.compile(
     rf"""(?:\b(?!(?:{_ADVERB}|and|but|or)\ )(?P<subject>\w+)(?:['’]d)?
     (?:,[^,.;:]{{1,60}},|\ \([^()]{{1,60}}\)|[.*”"]+(?=\ (?-i:[a-z])))?\ )?
-    \b(?:(?:{_ADVERB}|(?:do|does|would)(?:n['’]t|\ not)?)\ ){{0,3}}
-    (?P<verb>prefers?|likes?|wants?|loves?|dislikes?|hates?)\b
+    \b(?:(?:{_ADVERB}|do(?:n['’]t|\ not)?|(?P<third>does|would|can)(?:n?['’]t|\ ?not)?)\ ){{0,3}}
+    (?P<verb>(?:prefer|like|want|love|dislike|hate)s?|(?:adore|detest|enjoy|insist)s|(?(third)(?:rather|stand)|(?!)))\b
     | \b(?:(?P<owner>\w+)['’]s|his|her|their)\ favou?rite\b""",
     re.IGNORECASE | re.VERBOSE,
 )
@@ -138,7 +138,7 @@ def is_others_wish(content: str) -> bool:
         return False
     if verb and not subject:
         return wish.start() > 0 and _OF_ANOTHER.match(content) is not None
-    if verb.endswith("s") or not verb or subject in ("they", "who"):
+    if verb.endswith("s") or not verb or wish["third"] or subject in ("they", "who"):
         return True
     return wish.start() == 0 and verb != "like"  # but not "In tests prefer …" or "Tools like …"
 
