@@ -114,7 +114,10 @@ _LIMIT: Final = re.compile(
 """Text before a day on which nothing happens: "since", "until", or a bracket, since the day in "We use Postgres
 (2026-11-30)" only dates the text."""
 _STATES: Final = rf"\b(?i:{'|'.join(_LISTS['states'])})\b"
-_PAST: Final = r"(?:\b|^[A-Z](?!\w+ \w+s\b))[a-z]+[^\We]ed\b"
+_VERBAL: Final = r"(?<!\bthe )(?<!\ba )(?<!\ban )(?<!\bmy )(?<!\bour )"
+"""No participle before a noun: "the lost key"."""
+_IRREGULAR: Final = rf"{_VERBAL}\b(?i:{'|'.join(_LISTS['past'])})\b"
+_PAST: Final = rf"(?:{_VERBAL}(?:\b|^[A-Z](?!\w+ \w+s\b))[a-z]+[^\We]ed\b|{_IRREGULAR})"
 _PLANNED: Final = re.compile(
     rf"\b(?:will(?: be (?!no\b|{_STATES})\w+)?|(?:(?:i|we) )?(?:ha(?:s|ve)|meet|(?:visit|leave|start|come|arrive)s?)\b"
     rf"|(?:is|are|been|gets?) (?:now )?(?:(?:on |at )?$|(?!{_STATES})(?:\w+(?:ed|ing)|set|put|held|brought)\b)"
@@ -153,7 +156,7 @@ _RULE: Final = re.compile(
     re.IGNORECASE,
 )
 _STATE: Final = re.compile(
-    rf"\b(?:{'|'.join(_LISTS['facts'] | _LISTS['past'])}|(?<!\d )am|(?-i:may)|ist(?!.* zu )"
+    rf"{_IRREGULAR}|\b(?:{'|'.join(_LISTS['facts'])}|(?<!\d )am|(?-i:may)|ist(?!.* zu )"
     r"|(?:is|are)(?! (?:\S+ ){0,3}?(?:due|charge|\w+ing)\b))\b",
     re.IGNORECASE,
 )
@@ -165,16 +168,18 @@ _ACTION: Final = re.compile(
 """A command, a person with a known verb, or a verb with an object: "Repaint it", "Ana sends it", "Bo hires a van"."""
 _VERB: Final = re.compile(
     rf"(?!.*\bdue\b)(?:(?:[\w.'’-]+ ){{0,4}}(?!(?:{_ARTICLES}|for|of|with)\b)[\w.'’-]+ (?!(?:{_ARTICLES}|das)\b)"
-    rf"(?-i:[a-z]+[^\Wsui]s) |(?:(?:the|our) )?(?-i:[A-Z]?[a-z]+[^\Wsui]s) (?!for|with)[a-z]+ |(?:\S+ )*?{_PAST})",
+    rf"(?-i:[a-z]+[^\Wsui]s) |(?:(?:the|our) )?(?-i:[A-Z]?[a-z]+[^\Wsui]s) (?!for|with)[a-z]+ |(?:\S+ )*?{_PAST})"
+    rf"|(?:on +)?(?:(?:{_ARTICLES}) (?:\w+ )?|(?-i:(?!Please\b)[A-Z]\w+) )"
+    rf"(?:quit|shut|(?:{'|'.join(_LISTS['like_present'])})(?! (?:on|at|by)\b))\b",
     re.IGNORECASE,
 )
-"""Any other verb: "The trial ends", "Prices rise", "Bo answered"."""
+"""Any other verb: "The trial ends", "Prices rise", "Bo answered", "Ana cut it"."""
 _MUST: Final = re.compile(r"(?:the|our|my|this|everything)\b.*\b(?:must|should|has to|needs to)\b.* by in ", re.I)
 _ENDED: Final = re.compile(
     r"(?i:^(?!.*\b(?:(?:delay|extend|move|postpone|push|reschedule|shift)(?:e?d)?|extension|put (?:off|back)"
     r"|brought forward|instead|(?:day|week|month)s? (?:later|earlier)|(?:not|n[’']t)(?: \w+)? (?:on|before|until))\b))"
     rf".*?(?:is off\b|{_PAST}"
-    rf"|\b(?i:{'|'.join(_LISTS['past'] | _LISTS['habits'])}|not?|\w+n['’]t|done|valid|expires|runs until)\b)"
+    rf"|\b(?i:{'|'.join(_LISTS['habits'])}|not?|\w+n['’]t|done|valid|expires|runs until)\b)"
 )
 """A text that says that something has ended, holds or recurs, and not that it has moved to another day."""
 _DAY: Final = re.compile(rf"\b{_WEEKDAY_OF_DATE}({_ANY_DATE}|tomorrow|next (?:week|month)|{WEEKDAY})(?![\w'’])", re.I)
