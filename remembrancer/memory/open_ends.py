@@ -62,7 +62,10 @@ _OF_MONTH: Final = r"(?:0?[1-9]|[12]\d|3[01])(?:st|nd|rd|th)?"
 CALENDAR_DAY: Final = rf"(?:{_OF_MONTH} (?:of )?{_MONTH}|{_MONTH} {_OF_MONTH})"
 _WHEN: Final = rf"(?:{'|'.join(_LISTS['after_days'])}|to(?! {WEEKDAY})|of this month)\b"
 _NTH: Final = rf"{_OF_MONTH}(?<=[a-z])(?![\w-]| (?!{_WHEN})\w)"
-_LATER: Final = rf"in (?P<count>\d{{1,2}}|{'|'.join(COUNTS)}) (?P<unit>day|week|fortnight|month)s?"
+_LATER: Final = (
+    rf"(?P<in>in )?(?!the |last )(?P<count>\d{{1,2}}|{'|'.join(COUNTS)}) (?P<unit>day|week|fortnight|month)s?"
+    rf"(?(in)| from (?:now|(?P<first>today|tomorrow|{WEEKDAY})))"
+)
 _LAST: Final = re.compile(r" (?=(?:today|tonight|(?:(?:the )?end of )?next (?:week|month))[ .!]*$)", re.IGNORECASE)
 """The space before a day in the last words of an open end: "Groceries today"."""
 _DUE: Final = re.compile(
@@ -101,7 +104,7 @@ _APPOINTMENT: Final = re.compile(
 _COMING: Final = re.compile(
     rf"\b(?:(?:this|coming) (?={WEEKDAY})|{_WEEKDAY_OF_DATE})(?=(?:{_ANY_DATE}|tomorrow|next {WEEKDAY})"
     rf"(?![\w'’]|,? \d{{4}}|(?: to| until| ?[–-]) ?(?:{_MONTH}|\d))"
-    rf"|(?P<usual>to(?:day|night)|next (?:week|month)|(?!in the ){_LATER}|(?<=[ny] the ){_NTH}|{WEEKDAY})"
+    rf"|(?P<usual>to(?:day|night)|next (?:week|month)|{_LATER}|(?<=[ny] the ){_NTH}|{WEEKDAY})"
     rf"(?:,? (?:{_WHEN}|\(|\d)|[.!]?$))",
     re.IGNORECASE,
 )
@@ -182,7 +185,10 @@ _ENDED: Final = re.compile(
     rf"|\b(?i:{'|'.join(_LISTS['habits'])}|not?|\w+n['’]t|done|valid|expires|runs until)\b)"
 )
 """A text that says that something has ended, holds or recurs, and not that it has moved to another day."""
-_DAY: Final = re.compile(rf"\b{_WEEKDAY_OF_DATE}({_ANY_DATE}|tomorrow|next (?:week|month)|{WEEKDAY})(?![\w'’])", re.I)
+_DAY: Final = re.compile(
+    rf"\b(?<!last ){_WEEKDAY_OF_DATE}(?:{_ANY_DATE}|tomorrow|next (?:week|month)|{_LATER}|{WEEKDAY}(?! of\b))(?![\w'’])",
+    re.IGNORECASE,
+)
 _ASKS: Final = re.compile(r"(?!(?:can|could|will|would) (?:you|we)\b|kann|können).*\?$", re.IGNORECASE)
 _PERIOD: Final = re.compile(r"\b(?P<which>this|next) (?P<unit>week|month|year)\b", re.IGNORECASE)
 _IN_MONTH: Final = re.compile(rf"\b(?:in|by|until|of|this) (?P<month>{'|'.join(MONTHS)})\b(?! \d)", re.IGNORECASE)
@@ -232,10 +238,10 @@ def due_in(text: str, at: float, zone: tzinfo | None = None) -> float | None:
     Dezember", a final "tomorrow" or an appointment. The text was written at `at`, in the local time zone unless `zone`
     is given. A weekday is the next one after `at`, or the same day unless the text names an hour that has passed in the
     local time zone. A day without a year is at most about three months before `at`."""
-    deadlines = text = with_iso_dates(text.strip(), at)
+    deadlines = text = _with_by(text.strip(), at)
     if not _DUE.search(text) and (before := _coming_day(text) or _LAST.search(text)):
         deadlines = f"by {text[before.end() :]}"
-    for named in _DUE.finditer(_with_by(deadlines, at)):
+    for named in _DUE.finditer(deadlines):
         now = datetime.fromtimestamp(at, zone).replace(tzinfo=None)
         with suppress(ValueError):  # no such day
             return _day_of(named, now, zone is None and _has_passed(text, now)).replace(tzinfo=UTC).timestamp()
@@ -264,7 +270,7 @@ def moved_to(text: str, at: float, due: float | None) -> float | None:
     """The future day, other than `due`, to which a text moves an open end. None if the text says how that ended."""
     for part in (each.partition(" because ")[0] for each in split_sentences(with_iso_dates(text, at))):
         if not _ENDED.match(part) or is_appointment(part, at, UTC) or is_task_with_date(part, at, UTC):
-            named = (due_in(words, at, UTC) for words in (part, *map("by {}".format, _DAY.findall(part))))
+            named = (due_in(words, at, UTC) for words in (part, *(f"by {day[0]}" for day in _DAY.finditer(part))))
             if days := [day for day in named if day is not None and day > at and day != due]:
                 return days[0]
     return None
@@ -282,11 +288,13 @@ def _day_of(named: re.Match[str], now: datetime, is_over: bool) -> datetime:
     from dateutil.rrule import MONTHLY, rrule
 
     now = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    near = (named["near"] or named["first"] or "today").lower()
+    day = now + _NEAR[near] if near in _NEAR else parse(near, default=now)
     if named["near"]:
-        return now + _NEAR[named["near"].lower()]
+        return day
     if named["count"]:
         count, _, unit = counted(named)
-        return now + relativedelta(**{f"{unit}s": int(count)})  # type: ignore[arg-type]
+        return day + relativedelta(**{f"{unit}s": int(count)})  # type: ignore[arg-type]
     if period := (named["period"] or "").lower():
         day = (period_of(now, period, -1).start if named["next"] and period not in MONTHS else now) + _END[period]
         return day if day >= now else day + relativedelta(years=1)
