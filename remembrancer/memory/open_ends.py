@@ -118,7 +118,7 @@ _LIMIT: Final = re.compile(
 (2026-11-30)" only dates the text."""
 _STATES: Final = rf"\b(?i:{'|'.join(_LISTS['states'])})\b"
 _VERBAL: Final = r"(?<!\bthe )(?<!\ba )(?<!\ban )(?<!\bmy )(?<!\bour )"
-"""No participle before a noun: "the lost key"."""
+"""Not before a participle with a noun: "the lost key"."""
 _IRREGULAR: Final = rf"{_VERBAL}\b(?i:{'|'.join(_LISTS['past'])})\b"
 _PAST: Final = rf"(?:{_VERBAL}(?:\b|^[A-Z](?!\w+ \w+s\b))[a-z]+[^\We]ed\b|{_IRREGULAR})"
 _PLANNED: Final = re.compile(
@@ -186,7 +186,7 @@ _ENDED: Final = re.compile(
 )
 """A text that says that something has ended, holds or recurs, and not that it has moved to another day."""
 _DAY: Final = re.compile(
-    rf"\b(?<!last ){_WEEKDAY_OF_DATE}(?:{_ANY_DATE}|tomorrow|next (?:week|month)|{_LATER}|{WEEKDAY}(?! of\b))(?![\w'’])",
+    rf"\b{_WEEKDAY_OF_DATE}(?:{_ANY_DATE}|tomorrow|next (?:week|month)|{_LATER}|{WEEKDAY}(?! of\b))(?![\w'’])",
     re.IGNORECASE,
 )
 _ASKS: Final = re.compile(r"(?!(?:can|could|will|would) (?:you|we)\b|kann|können).*\?$", re.IGNORECASE)
@@ -290,11 +290,11 @@ def _day_of(named: re.Match[str], now: datetime, is_over: bool) -> datetime:
     now = now.replace(hour=0, minute=0, second=0, microsecond=0)
     near = (named["near"] or named["first"] or "today").lower()
     day = now + _NEAR[near] if near in _NEAR else parse(near, default=now)
-    if named["near"]:
-        return day
     if named["count"]:
         count, _, unit = counted(named)
         return day + relativedelta(**{f"{unit}s": int(count)})  # type: ignore[arg-type]
+    if named["near"]:
+        return day
     if period := (named["period"] or "").lower():
         day = (period_of(now, period, -1).start if named["next"] and period not in MONTHS else now) + _END[period]
         return day if day >= now else day + relativedelta(years=1)
