@@ -1,5 +1,6 @@
 """Finds the runtime's paths for the bridge, and builds the bridge's hello to the gateway. Every session waits for its
-bridge. Importing pathlib and hashlib would double that wait, so they are imported only if the home depends on them."""
+bridge, and pathlib and hashlib would double the wait: they are imported only if the home cannot be found without
+them."""
 
 from __future__ import annotations
 

@@ -153,8 +153,7 @@ class _FarEnd:
         raise ConnectionError("the bridge has ended")
 
     def _attempt(self, work: Callable[..., None], *arguments: Any) -> None:
-        """Report any error to the bridge, and close the socket. The cause of a `ValueError` needs a person to fix
-        it."""
+        """Report any error to the bridge, and close the socket. A person must fix the cause of a `ValueError`."""
         remote, is_done = self._remote, False
         try:
             work(*arguments)

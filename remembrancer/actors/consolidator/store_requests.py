@@ -91,7 +91,7 @@ def run_id_of(*parts: object) -> str:
 
 @dataclass
 class Run:
-    """A run that is written part by part, or, with `dry_run`, not at all."""
+    """A run that is written in parts or, with `dry_run`, not at all."""
 
     store: StoreClient
     project: ProjectRef | None

@@ -20,7 +20,7 @@ from remembrancer.protocol.work import ModelChoice, ModelIdentity
 WEIGHTS_SHA256: Final = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
 MODEL: Final = "multilingual-e5-small"
 CENTRED: Final = f"{PRECISION}c"
-"""The precision, with a suffix for the removal of the vectors' common part. Change it together with `PROBES`."""
+"""The precision, with a suffix for centred vectors (without their common part). Change it together with `PROBES`."""
 _HEADER: Final = struct.Struct("<4sI7ifi5iQ")
 """Magic, version; width, layers, heads, inner width, rows, window, types; epsilon, weights of a block; pieces, the ids
 of the beginning, end, padding and unknown tokens, and the length of the pieces in bytes."""

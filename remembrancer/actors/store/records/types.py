@@ -163,7 +163,7 @@ class Neighbours:
 
 
 class TextToEmbed(msgspec.Struct, frozen=True, gc=False):
-    """A text to embed, and its SHA-256. If `is_alone`, it is embedded alone, since workers have died with it."""
+    """A text to embed, and its SHA-256. If `is_alone`, it is embedded alone, since it may have killed workers."""
 
     number: int
     content: str
