@@ -47,7 +47,6 @@ _name_key: Final = lru_cache(4096)(name_key)
 Query = Callable[[str, Sequence[object]], list[Any]]
 _encode_json: Final = msgspec.json.Encoder().encode
 decode_names: Final = msgspec.json.Decoder(tuple[str, ...]).decode
-"""Decodes a column of names or ids."""
 
 
 def places_for(values: Sequence[object]) -> str:

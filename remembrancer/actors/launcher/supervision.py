@@ -19,7 +19,6 @@ NO_JOBS: Final = "it has no jobs"
 NO_JOBS_S: Final = 10.0
 """After this time without jobs, the consolidator is stopped."""
 LISTED: Final[tuple[Role, ...]] = ("gateway", "store", "embedder", "consolidator", "indexer")
-"""The order in which processes are listed."""
 STOP_ORDER: Final[tuple[Role, ...]] = ("gateway", "consolidator", "indexer", "embedder", "store")
 """The gateway can answer pending requests while the store is up; the consolidator and the indexer do their unfinished
 work later; a worker hands back its jobs; the store closes last."""
