@@ -85,8 +85,8 @@ def filters_of(view: View) -> dict[str, Any]:
 
 
 async def search(view: View, refused: str = "") -> Response:
-    """The memories that match a query, which may be an id, or ask for all open ends; without a query, the latest.
-    `refused` is the reason why the text under *Add a memory* was not stored."""
+    """Show the memories that match a query, which may be an id or a question about all open ends, or else the latest
+    ones. `refused` is the reason why the text under *Add a memory* was not stored."""
     question, source, filters = view.query("q"), view.query("source"), filters_of(view)
     asks_for_all = asks_for_open_ends(question) and not (filters["kinds"] or source)
     order: Order = "due" if asks_for_all else next((each for each in ORDERS if each == view.query("order")), "latest")
@@ -209,8 +209,8 @@ async def edit(view: View) -> Response:
 
 
 async def remember(view: View) -> Response:
-    """Store a passage of a note, or typed text, which stays in the form if it is refused. A text that was already
-    stored has no undo, which would forget it."""
+    """Store a passage of a note or typed text, which stays in the form if it is refused. There is no undo for a text
+    that was already stored, since it would be forgotten."""
     path, text = view.field("path"), view.raw_field("passage")
     fields: dict[str, Any] = {
         name: view.field(name) for name in ("kind", "due", "scope", "occurred_at") if view.field(name)
@@ -238,7 +238,7 @@ async def erase(view: View) -> Response:
 
 
 async def change(view: View) -> Response:
-    """Make one change to all ticked memories; the address of the next page has the undo."""
+    """Make one change to all ticked memories. The address of the next page contains the undo."""
     chosen = [value for name, value in view.form if name == "id"]
     what = view.field("what")
     if not chosen:

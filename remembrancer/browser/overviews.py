@@ -57,7 +57,7 @@ async def health(view: View) -> Response:
 async def notes(view: View) -> Response:
     request = ListFiles(view.project, view.tree, view.query("after"), FILES)
     listed = await view.ask(request)
-    if not listed.files:  # files are read only for connected sessions, if there are any
+    if not listed.files:  # files are only read for connected sessions, if there are any
         with suppress(RemembrancerError):  # the page says that they have not been read
             await view.call("memory_sync")
             listed = await view.ask(request)
@@ -71,7 +71,7 @@ async def note(view: View, refused: InvalidInput | None = None, text: str | None
     settings = view.shared.service.settings
     try:
         now = await anyio.to_thread.run_sync(partial(read_note, path, view.project, view.tree, settings))
-    except NotFound:  # deleted meanwhile; saving recreates it
+    except NotFound:  # it has been deleted, and saving recreates it
         if text is None:
             raise
         now = ""
@@ -155,7 +155,7 @@ async def graph_data(view: View) -> Response:
 
 
 async def _entities(view: View, limit: int) -> tuple[GraphFound, int]:
-    """The entities around the named entity, or else all that have proper names; and the number of others."""
+    """The entities around the named one, or else all with proper names, and the number of others."""
     if entity := view.query("entity"):
         around = SearchGraph(view.project, view.session, entity=entity, depth=2, include_memories=False, limit=limit)
         return await view.ask(around), 0

@@ -26,7 +26,7 @@ from remembrancer.toolsets.memory.day_log import CHANGE_WORDS
 
 HERE: Final = Path(__file__).parent
 MAX_DIFF_PARTS: Final = 2000
-"""The maximum number of words, or else lines, in two versions to be compared."""
+"""The maximum number of words (or else of lines) in two versions that are compared."""
 MAX_MARKDOWN: Final = 20_000
 """Longer texts are not rendered as Markdown: some take seconds per 10,000 characters."""
 WHOLE_CHARACTERS: Final = 320
@@ -89,8 +89,8 @@ def bars(shares: Mapping[str, float]) -> list[Bar]:
 
 
 def word_diff(before: str, after: str, *, least: float = 0.0) -> Markup:
-    """The second text, with removed and added words (of long texts: lines) marked. There are no marks if the share of
-    unchanged words is below `least`, or if there are very many lines."""
+    """The second text, with removed and added words (or lines, if it is long) marked. There are no marks if the share
+    of unchanged words is below `least`, or if there are very many lines."""
     for split in (_WORDS.findall, partial(str.splitlines, keepends=True)):
         old, new = split(before), split(after)
         if len(old) + len(new) <= MAX_DIFF_PARTS:
@@ -193,7 +193,7 @@ def when_due(due: float) -> str:
 
 
 def _matching(text: str, question: str) -> str:
-    """The text; if it is long, from the sentence that contains the most terms of the question."""
+    """The text or, if it is long, its part from the sentence with the most terms of the question on."""
     terms = terms_of(question)
     if len(text) <= WHOLE_CHARACTERS or not terms:
         return text
@@ -231,9 +231,9 @@ def environment() -> Environment:
 
 @cache
 def card_page() -> str:
-    """The card in a conversation, with the memories that a tool just stored or found: a resource of the extension MCP
-    Apps (https://github.com/modelcontextprotocol/ext-apps, 2026-01-26). A client that declares this extension shows the
-    page, which loads nothing, in a frame, and passes the call's data to it."""
+    """The card in a conversation that shows the memories a tool just stored or found: a resource of the MCP Apps
+    extension (https://github.com/modelcontextprotocol/ext-apps, 2026-01-26). A client that declares this extension
+    shows the page, which loads nothing, in a frame, and passes the call's data to it."""
     assets = HERE / "assets"
     return (
         environment()

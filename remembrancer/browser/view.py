@@ -74,7 +74,7 @@ class View:
 
     @property
     def session(self) -> str:
-        """The session whose own memories are shown along with the project's, only to the owner."""
+        """The session whose own memories are shown, to the owner only, along with the project's."""
         return (self.is_owner and (self.through or self.request.query_params.get("session"))) or BROWSER_SESSION
 
     @property
@@ -105,7 +105,7 @@ class View:
         return {each.session_id: each for each in listed}
 
     async def whole_id(self, text: str) -> str:
-        """The full id for a memory's id, for a part of it, or for the address of its page."""
+        """Resolve a memory's id, a part of it, or the address of its page to the full id."""
         name = text.rstrip("/").rpartition("/")[2].partition("?")[0]
         if (part := part_of_id(name)) is None:
             return f"{MEMORY_PREFIX}{name}" if name and ":" not in name else name
@@ -113,7 +113,7 @@ class View:
         return candidates[0][0] if len(candidates) == 1 else name
 
     async def texts(self, memory_ids: Iterable[str]) -> dict[str, LinkedMemory]:
-        """Deleted and forgotten memories are missing."""
+        """The memories by id. Deleted and forgotten ones are missing."""
         wanted = tuple(dict.fromkeys(memory_ids))
         if not wanted:
             return {}
@@ -151,11 +151,11 @@ class View:
         return self.raw_field(name).strip()
 
     def raw_field(self, name: str) -> str:
-        """A field of the form, with its whitespace, and with the line ends of a stored text."""
+        """A field of the form, with its whitespace, and with the line endings of a stored text."""
         return dict(self.form).get(name, "").replace("\r\n", "\n")
 
     async def ask(self, question: wire.Request[T]) -> T:
-        """The page shows the notices of the answer."""
+        """Return the store's answer. The page shows its notices."""
         response = await self.shared.service.ask(question, time.time())
         self.notices += response.notices
         return response.reply
@@ -185,7 +185,7 @@ def name_of(project: ProjectRef) -> str:
 
 
 def names_of(projects: Sequence[ProjectRef]) -> dict[str, str]:
-    """By id. Projects with the same name get their parent directory's name as well."""
+    """The display names of projects by id. Projects with the same name also get their parent directory's name."""
     names = {each.id: name_of(each) for each in projects}
     alike = Counter(names.values())
     return names | {

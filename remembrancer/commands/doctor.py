@@ -217,9 +217,7 @@ def file_system(path: Path) -> str:
     """The file system's type, as the operating system calls it; empty if unknown."""
     real = Path(os.path.realpath(path))
     holding = [partition for partition in psutil.disk_partitions(all=True) if real.is_relative_to(partition.mountpoint)]
-    holding.sort(
-        key=lambda partition: len(Path(partition.mountpoint).parts)
-    )  # if two share a mount point, the later one
+    holding.sort(key=lambda partition: len(Path(partition.mountpoint).parts))  # the later of two mounts at one point
     return str(holding[-1].fstype) if holding else ""
 
 

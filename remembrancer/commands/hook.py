@@ -213,8 +213,7 @@ class Hook:
             self._give("acted", had, answer, action.get("command") or action["path"])
 
     def ask_about(self, action: dict[str, str], had: list[str]) -> Message | None:
-        """Never starts a runtime. The time counts from this call, since the client has already waited for the
-        process."""
+        """Never starts a runtime. The time counts from this call: the client has already waited for the process."""
         from remembrancer.actors.bridge.starter import Starter
 
         until = time.monotonic() + min(MOST_WAIT_S, self.setting("action_wait_s", DEFAULT_ACTION_WAIT_S))

@@ -1,1 +1,1 @@
-"""The common language of the actors. Nothing is imported here, so that hooks and the bridge stay small."""
+"""The messages that the processes exchange. Nothing is imported here, so that hooks and the bridge stay small."""

@@ -39,8 +39,8 @@ class MemoryChanged(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RunDone(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A run of the consolidator, or an import, with the number of changed memories. `of_user`: it changed the user's
-    memories. `of_another`: it changed memories of another project or session, and can only be undone there."""
+    """A run of the consolidator, or an import, with the number of changed memories. `of_user` means that it changed the
+    user's memories; `of_another`, that it changed those of another project or session, and can be undone only there."""
 
     run_id: str
     kind: str
@@ -53,8 +53,8 @@ class RunDone(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ActivityRead(msgspec.Struct, frozen=True, tag=True):
-    """Changes and runs, latest first; runs whose memories have all been erased are left out. `happened` are the events
-    of the requested days, in order. `more`: there are older changes or events."""
+    """Changes and runs, latest first. Runs whose memories have all been erased are left out. `happened` lists the
+    events of the requested days, in order. `more` means that there are older changes or events."""
 
     changes: tuple[MemoryChanged, ...] = ()
     runs: tuple[RunDone, ...] = ()
@@ -84,7 +84,7 @@ class ListSessions(SessionRequest[tuple[ListedSession, ...]], frozen=True):
 
 
 class TurnsRead(msgspec.Struct, frozen=True, tag=True):
-    """Turns and tool calls in order. `more`: there are earlier entries."""
+    """Turns and tool calls in order. `more` means that there are earlier entries."""
 
     turns: tuple[Turn, ...] = ()
     tool_calls: tuple[ToolCall, ...] = ()

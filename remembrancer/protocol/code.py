@@ -12,7 +12,7 @@ CodeStatus = Literal["queued", "indexing", "ready", "failed"]
 
 
 class CodeChunk(msgspec.Struct, frozen=True):
-    """A chunk that may answer the query, the best of its file. Its path is relative to the tree's root."""
+    """A chunk that may answer the query, and the best one of its file. Its path is relative to the tree's root."""
 
     tree_id: str
     file_path: str

@@ -48,7 +48,7 @@ class Reflected(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     run_id: str | None = None
     skipped: int = 0
     not_embedded: int = 0
-    """Memories not considered because their vectors are still being made."""
+    """The number of memories not considered because they have no vectors yet."""
 
 
 class Reflect(Request[Reflected], frozen=True):
@@ -171,7 +171,7 @@ class Material(ListedMemory, frozen=True, kw_only=True, omit_defaults=True):
     is_replaced: bool = False
     vector: bytes = b""
     undone: str = ""
-    """The name, in the history, of a run's change that the memory's last change undid; otherwise empty."""
+    """The history's name for the run's change that the memory's last change undid, if any."""
 
     @property
     def is_derived(self) -> bool:
@@ -179,8 +179,8 @@ class Material(ListedMemory, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_summary(self) -> bool:
-        """True if it summarises events: it is a fact with their time, derived from at least as many memories as the
-        smallest cluster has. A fact that a session linked to its sources has no time."""
+        """True for a summary of events: a fact with their time, derived from at least as many memories as the smallest
+        cluster contains. A fact that a session linked to its sources has no time."""
         return self.kind == "fact" and self.occurred_at is not None and len(self.derived_from) >= SMALLEST_CLUSTER
 
 
@@ -192,8 +192,8 @@ class ReadProjects(Request[tuple[ProjectRef, ...]], frozen=True):
 
 class ReadMemories(Request[Memories[Material]], frozen=True):
     """Read the memories of a project (None: of the user) that are not forgotten, in order of their numbers. Empty
-    tuples allow all. `session_id`: only memories that this session stored, whatever their scope. `after` is the number
-    of the last memory of the previous page."""
+    tuples allow all. `session_id` selects memories that this session stored, whatever their scope. `after` is the
+    number of the last memory of the previous page."""
 
     project: ProjectRef | None
     scopes: tuple[Scope, ...] = ()

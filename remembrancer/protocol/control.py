@@ -56,7 +56,7 @@ class StoreHealth(msgspec.Struct, frozen=True, tag=True):
     unusable: tuple[str, ...] = ()
     """The reason why the database cannot be opened or read; empty if it can be."""
     models: tuple[ModelChoice, ...] = ()
-    """The models that embedders are needed for: one for each model but the first, which gets the other embedders."""
+    """The models that need embedders. Each but the first needs one, and the first gets all others."""
     has_files: bool = False
     has_jobs: bool = False
     remote: RemoteEmbedders | None = None
@@ -84,7 +84,7 @@ class GatewayHealth(msgspec.Struct, frozen=True, tag=True):
     """The paths of the projects in `queue_stuck`."""
     queue_damage: str | None = None
     queue_problem: str | None = None
-    """The reason why the queue's file cannot be used: nothing is queued."""
+    """The reason why the queue's file cannot be used. If there is one, nothing is queued."""
     http: str | None = None
     """The address of MCP over HTTP."""
     http_error: str | None = None
@@ -117,7 +117,7 @@ class IndexerHealth(msgspec.Struct, frozen=True, tag=True):
 
 
 ProcessHealth = StoreHealth | GatewayHealth | EmbedderHealth | ConsolidatorHealth | IndexerHealth
-"""An actor sends its first report without being asked, when it is ready for work."""
+"""An actor sends its first report unasked, once it is ready for work."""
 
 
 class Ping(Request[ProcessHealth | None], frozen=True):

@@ -1,8 +1,8 @@
 """One class hierarchy for every error that crosses a boundary; each class says when it is raised.
 
 `code` is the category of the error, for programs; by default, it is derived from the class's name, as in `queue_full`.
-`message` tells a person (or a model) what to do. `retry_possible`: the same call can succeed later. `field` is the
-argument at fault, `remedy` the tool or argument that helps; a surface with other names for them translates both.
+`message` tells a person (or a model) what to do. If `retry_possible`, the same call can succeed later. `field` is the
+argument at fault, and `remedy` the tool or argument that helps. Interfaces with other names for these translate both.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class RemembrancerError(Exception):
     retry_possible: ClassVar[bool] = False
 
     def __init_subclass__(cls, *, code: str = "", retry_possible: bool | None = None) -> None:
-        """`retry_possible` defaults to that of the base class."""
+        """`retry_possible` defaults to the base class's value."""
         cls.code = code or re.sub("(?<=[a-z])(?=[A-Z])", "_", cls.__name__).lower()
         if retry_possible is not None:
             cls.retry_possible = retry_possible

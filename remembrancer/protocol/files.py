@@ -22,7 +22,7 @@ class IndexedTree(msgspec.Struct, frozen=True):
 
 
 class ToRead(msgspec.Struct, frozen=True):
-    """A request to read a tree now, or only its files from one source. `force`: unchanged files are read as well."""
+    """A request to read a tree now, or only its files from one source. With `force`, unchanged files are also read."""
 
     tree: IndexedTree
     force: bool = False
@@ -44,8 +44,8 @@ class AwaitIndexerWork(Request[IndexerWork], frozen=True):
 
 
 class SyncDone(msgspec.Struct, frozen=True, tag=True):
-    """Indexer to store: a tree has been compared with its index, perhaps on request (`sync_id`). Also sent before, with
-    only `left`, the number of changed files that have yet to be read. There is no answer."""
+    """Indexer to store: a tree has been compared with its index, perhaps on request (`sync_id`). Before that, it is
+    sent with only `left`, the number of changed files that have yet to be read. There is no answer."""
 
     tree: IndexedTree
     left: int = 0
@@ -89,8 +89,8 @@ IndexState = Literal["current", "syncing", "stale"]
 
 
 class ListedFile(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A file of an index. `kind` is its source or its language; `why` is the reason if it was skipped. A `stale` file
-    has changed, or is gone; `syncing`: stale files are being read at the moment."""
+    """A file in an index. `kind` is its source or language, and `why` the reason if it was skipped. A `stale` file has
+    changed or is gone. `syncing` means that stale files are being read."""
 
     path: str
     kind: str
@@ -102,7 +102,7 @@ class ListedFile(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Files(msgspec.Struct, frozen=True, tag=True):
-    """Files in path order. `more`: there are more files."""
+    """Files in path order. `more` means that there are others."""
 
     files: tuple[ListedFile, ...]
     more: bool = False
@@ -116,8 +116,8 @@ class ListFiles(Request[Files], frozen=True):
 
 
 class SyncFiles(Request[SyncDone], frozen=True):
-    """Read a workspace's files now (`force`: unchanged ones as well). Answered when they have been read; refused if no
-    indexer can read them."""
+    """Read a workspace's files now, with `force` also unchanged ones. Answered when they have been read, and refused if
+    no indexer can read them."""
 
     project: ProjectRef
     root: str

@@ -3,8 +3,8 @@ standard library.
 
 On the gateway's socket, lines end with a newline. A bridge's first line is its hello, a JSON object. Every other line
 is the time at which the bridge read it (milliseconds since the epoch), a space, and the client's line; or `!end` after
-the last line. The gateway's lines are JSON-RPC for the client, except those that start with `!`, which no JSON text
-can: they are for the bridge. Both sides ignore `!` lines that they do not know.
+the last line. The gateway's lines that start with `!`, as no JSON text can, are for the bridge; all others are JSON-RPC
+for the client. Both sides ignore `!` lines that they do not know.
 
 `remembrancer hook` leaves a file for each event in the home's `hooks`. The files' names sort by time, and each file
 holds one JSON object: `format`, `event` (one of `HOOK_EVENTS` or `CONTEXT_GIVEN`), `at` (seconds since the epoch),
@@ -26,7 +26,7 @@ REFUSED = b"!refused "
 INVALID = b"!invalid "
 """Like `REFUSED`, but the bridge's own environment is at fault, and a person has to correct it."""
 BYE = b"!bye "
-"""Followed by the reason: the runtime is stopping as intended. The bridge starts a new one only when it has a
+"""The runtime is stopping as intended, for the reason that follows. The bridge starts a new one only when it has a
 request."""
 END = b"!end"
 """From the bridge: its client has gone for good. If a connection breaks without this line, the bridge was lost."""
@@ -37,7 +37,7 @@ PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
 INVALID_PARAMS = -32602
 UNAVAILABLE = -32000
-"""The JSON-RPC error codes that both sides use: all but the last, in the range for servers, are JSON-RPC's own."""
+"""The JSON-RPC error codes that both sides use. The last is in the range for servers; the others are JSON-RPC's own."""
 
 HOOK_FORMAT = 2
 HOOK_EVENTS = (

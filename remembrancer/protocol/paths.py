@@ -91,7 +91,7 @@ def read_file(path: Path | str, limit_bytes: int = 16 * 1024 * 1024) -> bytes:
 
 
 def write_whole(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Write a file atomically and durably: after a crash it is either complete or as it was before."""
+    """Write a file atomically and durably: after a crash, it is either complete or unchanged."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, mode)

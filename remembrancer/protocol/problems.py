@@ -1,5 +1,5 @@
-"""The problems of a runtime and their remedies, in the wording that `status`, `doctor`, the tool `get_memory_status`
-and the page *Health* share."""
+"""The problems of a runtime and their remedies, in the wording that `status`, `doctor`, the `get_memory_status` tool
+and the *Health* page share."""
 
 import shutil
 import time

@@ -181,7 +181,7 @@ class Recall(Filters, Request[Recalled], frozen=True, kw_only=True):
 
 
 class Memories(msgspec.Struct, Generic[M], frozen=True, tag=True):
-    """Memories in the requested order. `more`: there are others beyond the limit in number or bytes."""
+    """Memories in the requested order. `more` means that others are beyond the limit in number or bytes."""
 
     memories: tuple[M, ...]
     more: bool = False
@@ -218,7 +218,7 @@ class FollowLinks(SessionRequest[Memories[LinkedMemory]], frozen=True):
 
 
 class EmbeddingState(msgspec.Struct, frozen=True, tag=True):
-    """`embedded`: the memory has its vectors now. `near_duplicates` have a cosine >= 0.95."""
+    """`embedded` is True once the memory has its vectors. `near_duplicates` have a cosine >= 0.95."""
 
     embedded: bool
     near_duplicates: tuple[str, ...] = ()
@@ -252,9 +252,9 @@ class Counts(msgspec.Struct, frozen=True):
 
 
 class EmbeddingSummary(msgspec.Struct, frozen=True):
-    """The engine that makes the vectors, and its progress. `is_starting`: the first worker is still loading it. `error`
-    says why there is no engine. `dead_letters` counts the memories that could not be embedded; `dead_letter_error` is
-    the reason for the last one."""
+    """The engine that makes the vectors, and its progress. `is_starting` is True while the first worker is loading it.
+    `error` says why there is no engine. `dead_letters` counts the memories that could not be embedded, and
+    `dead_letter_error` is the reason for the last one."""
 
     engine: str
     model: str
@@ -270,7 +270,7 @@ class EmbeddingSummary(msgspec.Struct, frozen=True):
 
 
 class Proposal(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A project's memory that is proposed for promotion to the user. `refused_at`: the time of a person's refusal."""
+    """A project's memory that is proposed for promotion to the user. `refused_at` is the time of a refusal."""
 
     memory_id: str
     content: str
@@ -312,9 +312,9 @@ class Surroundings(msgspec.Struct, frozen=True):
 
 
 class MemoryShown(Surroundings, frozen=True, tag=True, kw_only=True):
-    """A complete memory. `near_duplicates` have a cosine >= 0.95; `strength` and `is_stale` follow the formulas of
-    `memory/decay.py`; `reasons` say in sentences why the memory is in its scope. `undo_forgets` (only on request): an
-    undo would forget the memory."""
+    """A complete memory. `near_duplicates` have a cosine >= 0.95. `strength` and `is_stale` follow the formulas of
+    `memory/decay.py`. `reasons` say in sentences why the memory is in its scope. `undo_forgets` (only on request) means
+    that an undo would forget it."""
 
     memory: PortableMemory
     embedded: bool
@@ -339,8 +339,8 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class GraphRelationship(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An edge as seen from one of its ends. `stale`: every memory that states it is forgotten, or no longer valid.
-    `facts` are memories that state it, valid ones first; a mere mention has no facts."""
+    """An edge as seen from one of its ends. `stale` means that every memory that states it is forgotten or no longer
+    valid. `facts` are memories that state it, valid ones first; a mere mention has no facts."""
 
     type: str
     target: str
@@ -352,8 +352,8 @@ class GraphRelationship(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class GraphEntity(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`distance` is the number of hops from the start; `memory_count` leaves out forgotten memories; `stale`: all
-    memories that name the entity are forgotten. `described_in` is the memory with the `description`, if any."""
+    """`distance` is the number of hops from the start. `memory_count` leaves out forgotten memories. `stale` means that
+    all memories that name the entity are forgotten. `described_in` is the memory with the `description`, if any."""
 
     name: str
     type: str
@@ -366,9 +366,9 @@ class GraphEntity(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class GraphFound(msgspec.Struct, frozen=True, tag=True):
-    """The result of a walk, nearest first; or an overview: the best connected entities, and the totals, which count
-    edges and entities by type. A walk's `relationship_types` count only the edges found. `suggestions` are known names
-    that share words with an unknown one."""
+    """The result of a walk, nearest first, or an overview with the best connected entities, and totals of edges and
+    entities by type. In a walk, `relationship_types` counts only the edges found. `suggestions` are known names that
+    share words with an unknown one."""
 
     entities: tuple[GraphEntity, ...]
     memories: tuple[RecalledMemory, ...] = ()
@@ -415,7 +415,7 @@ class ContextGathered(msgspec.Struct, frozen=True, tag=True):
     """The directory from which a project without memories was probably moved."""
     short_ids: dict[str, str] = {}
     edited: dict[str, float] = {}
-    """The times at which the present texts of edited memories were written, by id."""
+    """The times at which the current texts of edited memories were written, by id."""
     near_waits: bool = False
     """As in `Recalled`."""
 
@@ -435,7 +435,7 @@ class GatherContext(SessionRequest[ContextGathered], frozen=True):
 
 
 class NoteAccess(SessionRequest[bool], frozen=True):
-    """Count these memories as shown. `used`: the memories that were also useful."""
+    """Count these memories as shown, and those in `used` as useful, too."""
 
     memory_ids: tuple[str, ...]
     used: tuple[str, ...] = ()

@@ -63,9 +63,9 @@ class AddMemory(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit_de
 
 class ReviseMemory(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit_defaults=True):
     """Make a new version of a memory. Fields that are None keep their values. The edit is skipped if the memory does
-    not have the `expected_version` (None: any version); the run's later edits that concern the memory are then skipped
-    as well. `accessed` counts an access; `chain` is added to the promotion chain; `tags` are added; `forget` hides the
-    memory, with this reason."""
+    not have the `expected_version` (None: any version), and so are the run's later edits that concern the memory.
+    `accessed` counts an access, `chain` is added to the promotion chain, `tags` are added, and `forget` is the reason
+    for hiding the memory."""
 
     memory_id: str
     change: Literal[

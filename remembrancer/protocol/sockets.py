@@ -71,7 +71,7 @@ logger = logging.getLogger(__name__)
 
 
 class Speaker:
-    """A sender: its role name, and the ULID of its current start. Makes its envelopes."""
+    """A sender, with its role name and the ULID of its current start. Creates its envelopes."""
 
     def __init__(self, name: str, incarnation: str) -> None:
         self.name = name
@@ -167,9 +167,9 @@ class _Endpoint(abc.ABC, Generic[In]):
         self._socket = None
 
     async def exchange(self, question: Request[T], *, timeout_s: float | None, to: bytes = b"") -> Reply[T | Failure]:
-        """The answer to a request, or the refusal. Raises `PeerUnavailable` if nothing was sent, `VersionMismatch`, and
-        `InternalError` for an answer of the wrong type. The peer may have done the work if this raises `PeerLost` or
-        `DeadlineExceeded`."""
+        """Return the answer to a request, or the refusal. Raises `PeerUnavailable` if nothing was sent,
+        `VersionMismatch`, and `InternalError` for an answer of the wrong type. If this raises `PeerLost` or
+        `DeadlineExceeded`, the peer may have done the work."""
         envelope = self._speaker.envelope(timeout_s=timeout_s)
         future: asyncio.Future[Reply[T | Failure]] = asyncio.get_running_loop().create_future()
         self._pending[envelope.message_id] = _OpenRequest(type(question), future, to)
@@ -262,9 +262,9 @@ def _decode(decoder: msgspec.msgpack.Decoder[T], body: bytes) -> T:
 
 class Dealer(_Endpoint[In]):
     """A connection to one peer, which reconnects automatically. While it is down, `request` raises `PeerUnavailable` at
-    once. `on_message` gets messages that do not answer a request; it must not block. `on_refused` is called when the
-    peer speaks a different version (with a message), does not admit this key (True), or breaks off the handshake
-    otherwise (False)."""
+    once. `on_message` gets messages that do not answer a request, and must not block. `on_refused` is called when the
+    peer speaks a different version (with a message), does not admit this key (True), or breaks off the handshake for
+    another reason (False)."""
 
     _frame_count = 2
 
@@ -361,7 +361,7 @@ def unless_refused(answer: T | Failure) -> T:
 
 
 def let_messages_leave() -> None:
-    """Allow `LINGER_MS` for sending the queued messages of closed sockets: the last call before a process ends."""
+    """Allow `LINGER_MS` for sending the queued messages of closed sockets. Call it last, before a process exits."""
     ending = threading.Thread(target=zmq.asyncio.Context.instance().term, daemon=True)
     ending.start()
     ending.join(2 * LINGER_MS / 1000)

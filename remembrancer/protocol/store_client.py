@@ -176,7 +176,7 @@ class StoreClient(Dealer[OthersWrote]):
         away_s: float = AWAY_S,
         on_wait: Callable[[], None] | None = None,
     ) -> T:
-        """The answer to a request, which must be safe to repeat: it is repeated while the store is unavailable, for at
+        """Return the answer to a request that is safe to repeat. It is repeated while the store is unavailable, for at
         most `away_s`; then this raises `StoreAway`. One attempt may take `answer_s`. `on_wait` is called repeatedly
         while there is no connection, and may raise an error to give up."""
         give_up_at = time.monotonic() + away_s

@@ -16,7 +16,7 @@ LONGEST_SOCKET_PATH = 103
 """The longest path of a Unix socket on macOS in bytes, without its terminating NUL. Linux allows 107 (unix(7))."""
 _LONGEST_SOCKET_NAME = len("/gateway-control.sock") + 4
 NICENESS = 10
-"""The highest value is 19: clients' requests go first, but background work still gets done on a busy machine."""
+"""Below the maximum of 19: clients' requests go first, but background work still gets done on a busy machine."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -71,7 +71,7 @@ def memory_storage() -> str:
 
 
 def end_with_parent() -> None:
-    """Have the kernel kill this process when its parent ends. Elsewhere, the end of its input has to suffice."""
+    """Have the kernel kill this process when its parent exits. Other systems rely on the end of its input."""
     if sys.platform == "linux" and not IS_PORTABLE:
         import ctypes
         import signal

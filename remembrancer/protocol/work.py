@@ -51,9 +51,9 @@ class ModelChoice(msgspec.Struct, frozen=True):
 
 
 class WorkerState(msgspec.Struct, frozen=True, tag=True):
-    """Worker to store, at each change. `identity` is None until the model is loaded; `error` says why it cannot be
-    used, and the worker retries. `credit` is the number of texts that the worker takes at a time. `is_leaving`: send no
-    more texts; unanswered texts may go to another worker."""
+    """Worker to store, at each change. `identity` is None until the model is loaded. `error` says why the model cannot
+    be used, and the worker retries. `credit` is the number of texts that the worker takes at a time. If it
+    `is_leaving`, send no more texts; unanswered ones may go to another worker."""
 
     choice: ModelChoice
     identity: ModelIdentity | None = None
@@ -97,7 +97,7 @@ class EmbedQuery(Request[bytes], frozen=True):
 class ModelProgress(msgspec.Struct, frozen=True):
     """A model that answers queries (`active`), will do so when everything has been embedded with it (`next`), or does
     so while no other model can (`fallback`). `pending` of `total` texts wait for vectors; `total` is 0 if they were not
-    counted. `answers`: it answers queries now."""
+    counted. `answers` is True if it answers queries now."""
 
     choice: ModelChoice
     role: Literal["active", "next", "fallback"]
