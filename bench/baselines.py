@@ -35,7 +35,7 @@ class WordIndex:
         return list(self.scores(question, depth))
 
     def scores(self, question: str, depth: int = DEPTH, *, without: Collection[str] = ()) -> dict[int, float]:
-        """Return the BM25 scores of those texts by index, best first. Words in `without` are ignored."""
+        """Return BM25 scores by text index, best first, counting no words in `without`. Other texts are left out."""
         words = [word for word in dict.fromkeys(_WORD.findall(question.lower())) if word not in without]
         if not words:
             return {}
@@ -46,12 +46,11 @@ class WordIndex:
         return dict(rows.fetchall())
 
     def close(self) -> None:
-        """Close the index."""
         self._connection.close()
 
 
 class PassageVectors:
-    """The vectors of passages, one row of unit length each, and the index of each one's text."""
+    """Passage vectors, one row of unit length each, with the index of each passage's text."""
 
     def __init__(self, rows: Vectors, owners: NDArray[np.int64], texts: int) -> None:
         self.texts = texts
@@ -59,7 +58,7 @@ class PassageVectors:
         self._owners = owners
 
     def rank(self, question: Vectors, depth: int = DEPTH) -> list[int]:
-        """Return the indexes of the texts by their nearest passage to the question's vector, best first."""
+        """Rank the texts by their passage nearest to the question's vector. Returns indexes, best first."""
         best = self.cosines(question)
         order = np.argsort(-best, kind="stable")[:depth]
         return [int(place) for place in order if np.isfinite(best[place])]
@@ -72,7 +71,7 @@ class PassageVectors:
 
 
 def read_passages(database: Path, model: str, dimensions: int, places: Mapping[str, int], texts: int) -> PassageVectors:
-    """Read the vectors of a model from the records, beside a running store. `places` maps memory ids, or their ends, to
+    """Read the vectors of a model from the records of a running store. `places` maps memory ids, or their endings, to
     indexes."""
     lengths = {len(memory_id) for memory_id in places}
     joined = "passages AS p JOIN memories AS m ON m.number = p.memory"

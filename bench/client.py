@@ -22,14 +22,14 @@ CLOSED: Final[Json] = {"code": 0, "message": "the server closed its output"}
 
 
 class ClientError(Exception):
-    """The server answered with a JSON-RPC error (`error` is its object), or closed its output."""
+    """Raised when the server answers with a JSON-RPC error (`error` is its object), or closes its output."""
 
     def __init__(self, error: Json) -> None:
         super().__init__(json.dumps(error))
         self.error = error
 
     def as_envelope(self) -> Json:
-        """Return the error in the form of a tool's own."""
+        """Return the error in the form of a tool's error."""
         data = self.error.get("data") or {}
         retry_possible = bool(data.get("retry_possible"))
         return {"error": self.error["code"], "message": self.error["message"], "retry_possible": retry_possible}
@@ -86,7 +86,7 @@ class StdioClient:
         self._reader = asyncio.create_task(self._read())
 
     async def initialize(self) -> Json:
-        """Do the MCP handshake."""
+        """Perform the MCP handshake."""
         answer = await self.request(
             "initialize",
             {"protocolVersion": PROTOCOL, "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}},
@@ -110,7 +110,6 @@ class StdioClient:
         await self.send_raw(json.dumps(message, separators=(",", ":")).encode() + b"\n")
 
     async def send_raw(self, data: bytes) -> None:
-        """Send raw bytes."""
         assert self.process.stdin is not None
         self.process.stdin.write(data)
         await self.process.stdin.drain()
@@ -134,13 +133,13 @@ class StdioClient:
         return result
 
     async def call(self, tool: str, /, **arguments: Any) -> Json:
-        """Call a tool and return its structured content; a tool's error is in it under `error`."""
+        """Call a tool and return its structured content. A tool's error is under `error`."""
         result = await self.request("tools/call", {"name": tool, "arguments": arguments})
         content: Json = result["structuredContent"]
         return content
 
     async def call_or_error(self, tool: str, /, **arguments: Any) -> Json:
-        """Like `call`; a JSON-RPC error is returned as `{"error", "message", "retry_possible"}`, like a tool's own."""
+        """Like `call`; a JSON-RPC error is returned like a tool's: `{"error", "message", "retry_possible"}`."""
         try:
             return await self.call(tool, **arguments)
         except ClientError as error:
@@ -181,5 +180,5 @@ class StdioClient:
 
 
 def command_line() -> list[str]:
-    """Return the command by which a client's configuration starts a session: the one installed beside this Python."""
+    """Return the command with which clients start a session: the one installed next to this Python."""
     return [str(Path(sys.executable).with_name("remembrancer")), "mcp"]

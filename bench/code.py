@@ -1,7 +1,7 @@
 """Measures code search: `python -m bench.code QUESTIONS PACKAGES`.
 
-It reports NDCG@10 over files, each ranked by its best chunk, and for comparison BM25 of SQLite over the same chunks.
-PACKAGES is a folder with the unpacked packages of the questions, each under its name (`aiohttp/` or `aiohttp-3.13.3/`).
+It reports NDCG@10 over files, each ranked by its best chunk, and for comparison, that of SQLite's BM25 on the same
+chunks. PACKAGES is a folder with the unpacked packages of the questions (`aiohttp/` or `aiohttp-3.13.3/`).
 """
 
 import argparse
@@ -28,7 +28,7 @@ from remembrancer.code.tree import Tree
 
 DEPTH: Final = 10
 CANDIDATES: Final = 200
-"""The number of chunks from the baseline; each file counts with its best one."""
+"""The number of chunks taken from the baseline. Each file is ranked by its best chunk."""
 SHOWN: Final = ("NDCG@10", "any@1")
 
 

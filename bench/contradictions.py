@@ -2,10 +2,10 @@
 
 `python -m bench.contradictions [FILE …]`
 
-FILE is a week (`bench/datasets.py`), as read by `bench.replaced`, or has pairs that are told on one day, in the form of
-`one_day.txt`; that and `contradictions.txt`, whose pairs were not used for fitting, are always included. A project's
-memories are stored by one session a day, without saying what they replace; once they have vectors, the pairs of
-`remembrancer list --review` are compared with the true ones.
+FILE is a week (`bench/datasets.py`), as read by `bench.replaced`, or has pairs from one day, in the format of
+`one_day.txt`. That file and `contradictions.txt`, whose pairs were not used for fitting, are always included. One
+session a day stores a project's memories without saying what they replace. Once they have vectors, the pairs of
+`remembrancer list --review` are compared with the true pairs.
 """
 
 import argparse
@@ -36,8 +36,8 @@ OLD_DAYS, NEW_DAYS = (0, 1), (2, 3, 4)
 
 
 def read_pairs(path: Path) -> Iterator[Haystack]:
-    """Read the projects of a file: first the earlier lines and half of the unrelated ones; then the others, on later
-    days in `contradictions.txt`, on the same day in any other file."""
+    """Read the projects of a file. The earlier lines and half of the unrelated ones come first, and then the others: on
+    later days in `contradictions.txt`, and on the same day in any other file."""
     for section in f"\n{path.read_text(encoding='utf-8')}".split("\n## ")[1:]:
         lines = [line for line in section.splitlines()[1:] if line]
         pairs = [line.split(" => ") for line in lines if " => " in line]
@@ -55,7 +55,7 @@ def read_pairs(path: Path) -> Iterator[Haystack]:
 
 
 async def play(running: Runtime, directory: Path, haystack: Haystack) -> set[tuple[str, str]]:
-    """Return the pairs of texts that wait in Review in the end, the earlier one first."""
+    """Return the pairs of texts that are in Review at the end, the earlier text first."""
     for _, day in groupby(haystack.items, key=lambda item: item.at // DAY_S):
         async with running.client(directory) as client:
             for item in day:
@@ -67,7 +67,7 @@ async def play(running: Runtime, directory: Path, haystack: Haystack) -> set[tup
 
 
 def figures_of(haystacks: Sequence[Haystack], shown: Sequence[set[tuple[str, str]]]) -> list[Figure]:
-    """Return, by author and for all, the numbers of true pairs, of those found, and of wrong pairs shown."""
+    """Return the numbers of true pairs, of those found, and of wrong pairs shown, by author and in total."""
     rows: dict[str, list[int]] = {}
     for haystack, pairs in zip(haystacks, shown, strict=True):
         texts = {item.key: item.text for item in haystack.items}

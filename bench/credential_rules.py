@@ -13,7 +13,7 @@ from typing import Any, Final
 
 TARGET: Final = Path(__file__).parent.parent / "remembrancer" / "memory" / "credential_rules.txt"
 MARK: Final = "# --- gitleaks"
-"""The beginning of the line after which the rules stand."""
+"""The beginning of the line that precedes the rules."""
 LEFT_OUT: Final = frozenset({"generic-api-key", "curl-auth-header", "kubernetes-secret-yaml", "hashicorp-tf-password"})
 NOTICE: Final = (
     "From gitleaks (https://github.com/gitleaks/gitleaks), Copyright (c) 2019 Zachary Rice, MIT licence: permission "
@@ -23,7 +23,7 @@ NOTICE: Final = (
 
 
 def converted(config: dict[str, Any]) -> Iterator[str]:
-    """Return the lines of the rules about text, with each one's required keywords, least entropy and exceptions."""
+    """Yield a line for each rule about text, with its required keywords, minimum entropy and exceptions."""
     yield from (f"# {line}" for line in wrap(NOTICE, 116))
     yield from (f"! {regex}" for regex in config["allowlist"]["regexes"])
     for rule in config["rules"]:

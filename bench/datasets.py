@@ -52,7 +52,7 @@ _DATE_FORMATS: Final = ("%Y/%m/%d %H:%M", "%Y/%m/%d", "%I:%M %p on %d %B, %Y")
 class Item(msgspec.Struct, frozen=True):
     """One memory: its label in the answers, its text, and its time (seconds since the epoch).
 
-    With a `kind` it has that kind's type, otherwise its haystack's.
+    Its type follows from its `kind` or, without one, is that of its haystack.
     """
 
     label: str
@@ -76,7 +76,7 @@ class Question(msgspec.Struct, frozen=True):
 class Haystack(msgspec.Struct, frozen=True):
     """Memories of one type that belong together, in order of time, and the questions about them.
 
-    With `before` a question only asks for earlier events. `entities` are those named by an item, by its label;
+    With `before`, a question asks only for earlier events. `entities` are those that an item names, by its label.
     `supersedes` maps an item's label to the label of the item that it replaces.
     """
 
@@ -107,7 +107,7 @@ class Memory(msgspec.Struct, frozen=True):
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """A question of a week; without `wanted` it has no answer. `stale` are outdated states."""
+    """A question about a week. Without `wanted`, it has no answer. `stale` are outdated answers."""
 
     text: str
     project: str
@@ -160,8 +160,8 @@ def read_json(path: Path) -> Any:
 
 
 def load_sets(path: Path) -> dict[str, tuple[Haystack, ...]]:
-    """Read the sets of a file by name; all formats but the named sets have one. Raises `ValueError` for any other
-    format."""
+    """Read the sets in a file by name. Only the format of named sets can have several. Raises `ValueError` for an
+    unknown format."""
     content = read_json(path)
     if isinstance(content, list) and "qa" in content[0]:
         return {"LoCoMo": tuple(map(locomo, content))}
@@ -246,7 +246,8 @@ def _turns(conversation: Mapping[str, Any]) -> Iterator[Item]:
 
 
 def turn_ids(evidence: str) -> list[str]:
-    """Return the turns named in a string of evidence, which may have several, and ids like `D:11:26` and `D30:05`."""
+    """Return the turns named in a string of evidence, which may name several, and in forms like `D:11:26` and
+    `D30:05`."""
     return [f"D{int(session)}:{int(turn)}" for session, turn in _TURN_ID.findall(evidence)]
 
 
@@ -261,8 +262,8 @@ def named_haystack(read: Any, *, before: bool) -> Haystack:
 
 
 def seconds(date: str) -> float:
-    """Return the seconds since the epoch of `2023/05/20 (Sat) 00:31` or `1:56 pm on 8 May, 2023`. Raises `ValueError`
-    for another form."""
+    """Convert a date such as `2023/05/20 (Sat) 00:31` or `1:56 pm on 8 May, 2023` to epoch seconds. Raises `ValueError`
+    for any other format."""
     text = _WEEKDAY.sub(" ", date).strip()
     for form in _DATE_FORMATS:
         try:

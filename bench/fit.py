@@ -1,17 +1,17 @@
 """Fits `memory/weights.json`: `python -m bench.fit --kept DIRECTORY FILE … [--write] [--drop]`.
 
-FILE are development sets of any format (weeks, LoCoMo, LongMemEval, named sets); `everyday`, the short notes and the
-tuned half of `bench.joined` come with the benchmark. The weights are fitted listwise: they maximise the likelihood, by
-a softmax over the candidates of a question, that an answer is drawn (ListNet's top-one loss; Cao et al., 2007), each
-set counting equally, with a ridge towards `PRIOR`, in which scaled cosine and scaled BM25 have the same weight. Then a
-logistic regression turns the scores into probabilities, and the threshold is the largest that loses at most one
-answerable question in a hundred of any set.
+Each FILE is a development set of any format (weeks, LoCoMo, LongMemEval, named sets); `everyday`, the short notes and
+the tuned half of `bench.joined` come with the benchmark. The weights are fitted listwise: they maximise the likelihood,
+by a softmax over the candidates of a question, that an answer is drawn (ListNet's top-one loss; Cao et al., 2007). Each
+set counts equally, and a ridge pulls the weights towards `PRIOR`, in which scaled cosine and scaled BM25 have the same
+weight. Then a logistic regression turns the scores into probabilities, and the threshold is the largest that loses at
+most one answerable question in a hundred of any set.
 
 For a multilingual model, sets whose haystacks have the same texts in several languages are also queried across
 languages.
 
-It prints each set with the weights of all sets, and with those of all others (leave-one-out); with `--drop` the benefit
-of each feature: the NDCG@10 lost on each set if the weights are fitted without it.
+It prints each set with the weights fitted on all sets, and with those fitted on all other sets (leave-one-out). With
+`--drop`, it prints the benefit of each feature: the NDCG@10 lost on each set if the weights are fitted without it.
 """
 
 import math
@@ -61,24 +61,24 @@ PRIOR: Final = {
     "names_missed": -3.0,
     "standing": -2.0,
 }
-"""The weights to which the ridge pulls: rounded weights of earlier fits, or, for features that only one set tests
+"""The weights towards which the ridge pulls: rounded weights of earlier fits, or, for features that only one set tests
 (`assistant`, `continues`, `joined`, `opening`), weights of that set. The sets do not test expired memories and unknown
-identifiers, so those weights stay."""
+identifiers, so those weights are kept."""
 FIXED: Final = frozenset({"graph", "importance", "joined", "names_missed", "recency", "standing"})
-"""Features of the named rankings, or that the sets do not test; and `joined`, which only one set tests and whose pull
-costs the weeks (docs/retrieval.md)."""
+"""Features that only named rankings use or that the sets do not test, and `joined`, which only one set tests and whose
+weight would worsen the weeks (docs/retrieval.md)."""
 RIDGE: Final = 0.003
 MOST: Final = 300
 """The number of questions taken from a set."""
 WEIGHTS_FILE: Final = Path(__file__).parent.parent / "remembrancer" / "memory" / "weights.json"
 LEAST_BY_WORDS: Final = 0.00017
-"""The upper limit of the threshold by words alone: in a file of a few memories their rarity says little."""
+"""The upper limit of the threshold by words alone: in a file with few memories, the rarity of words says little."""
 LOST: Final = 0.01
 """The share of answerable questions that the threshold may lose."""
 ACROSS: Final = "across"
 JOINED: Final = "joined"
-"""Its labels do not cover the memory that has the question's words and leads to the answer, so it is left out of the
-calibration."""
+"""This set is left out of the calibration: its labels do not cover the memory that has the question's words and leads
+to the answer."""
 
 
 class Judged(NamedTuple):
@@ -91,8 +91,8 @@ class Judged(NamedTuple):
 
 
 def across(haystacks: Sequence[Haystack]) -> list[Haystack]:
-    """Put each haystack's questions to the texts of the next one, where both have the same labels: the same texts in
-    another language."""
+    """Ask each haystack's questions of the next haystack, if both have the same labels and so the same texts in
+    different languages."""
     return [
         msgspec.structs.replace(searched, questions=asked.questions)
         for asked, searched in zip(haystacks, [*haystacks[1:], *haystacks[:1]], strict=True)
@@ -154,8 +154,8 @@ def fit(sets: Iterable[Sequence[Judged]], without: Collection[str] = (), ridge: 
 
 
 def calibrate(sets: Iterable[Sequence[Judged]], weights: Array) -> tuple[float, float, float]:
-    """Return slope, competition and intercept (see `Fitted`) of a logistic regression on the first ten, each set
-    counting equally."""
+    """Return the slope, competition and intercept (see `Fitted`) of a logistic regression on the first ten candidates.
+    Each set counts equally."""
     rows: list[tuple[float, float]] = []
     answers: list[bool] = []
     counts: list[float] = []
@@ -181,7 +181,8 @@ def probabilities(each: Judged, fitted: Fitted) -> Array:
 
 
 def figures_of(of_set: Sequence[Judged], weights: Array) -> dict[str, float]:
-    """Return the figures of one set in per cent of its answerable questions, and how often an old state comes first."""
+    """Return the figures of a set in per cent of its answerable questions, and how often an outdated answer is
+    first."""
     found = []
     for each in of_set:
         if each.question.wanted:
@@ -193,8 +194,8 @@ def figures_of(of_set: Sequence[Judged], weights: Array) -> dict[str, float]:
 
 
 def threshold(sets: Mapping[str, Sequence[Judged]], fitted: Fitted) -> float:
-    """Return the largest probability below which at most `LOST` of any set's answered questions have their first answer
-    among ten."""
+    """Return the largest threshold that loses at most `LOST` of any set's questions with an answer among the first
+    ten."""
     least = 1.0
     for of_set in sets.values():
         firsts = []

@@ -32,7 +32,7 @@ PAUSE_S: Final = 0.5
 REST_S: Final = 300
 LOOK_S: Final = 3.0
 RESTING: Final = 0.05
-"""The share of a core that a store without work uses at most."""
+"""The maximum share of a core that an idle store uses."""
 INCOMPLETE: Final = frozenset(
     {"partial_results", "embedding_pending", "embedding_failed", "query_timeout", "memory_unavailable"}
 )
@@ -50,14 +50,14 @@ class Figure(msgspec.Struct):
 
     @property
     def reached(self) -> bool:
-        """True if the value meets the goal; a goal of 0 is none."""
+        """True if the value meets the goal. A goal of 0 means none."""
         if not self.reach:
             return True
         return self.value >= self.reach if self.more_is_better else self.value <= self.reach
 
 
 class Runtime:
-    """A runtime in a temporary home, started by its first session as a user's would be."""
+    """A runtime in a temporary home, started by its first session like a user's runtime."""
 
     def __init__(self, **settings: str) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="rmb-bench-", dir="/tmp"))
@@ -116,7 +116,7 @@ async def runtime(**settings: str) -> AsyncIterator[Runtime]:
 async def play_in_projects(
     subjects: Sequence[Subject], play: Callable[[Runtime, Path, Subject], Awaitable[Played]], **settings: str
 ) -> list[Played]:
-    """Return the results of `play` for each subject, each in its own project, with one runtime without a
+    """Return the results of `play` for each subject, in a project of its own. All projects share one runtime without a
     consolidator."""
     with tempfile.TemporaryDirectory() as projects:
         async with runtime(idle_timeout_s="3600", consolidator="false", **settings) as running:
@@ -155,7 +155,7 @@ def shown_places(memories: Sequence[Json], places: Mapping[str, int]) -> list[in
 
 
 def iso(seconds: float) -> str:
-    """Return a moment in the form that the tools accept."""
+    """Format a time as the tools accept it."""
     return datetime.fromtimestamp(seconds, UTC).isoformat()
 
 
@@ -176,7 +176,7 @@ async def drained(client: StdioClient) -> bool:
 
 
 async def settle(running: Runtime, client: StdioClient, within_s: float = REST_S) -> None:
-    """Wait until all memories have vectors, names are found, and passages compared. Raises `TimeoutError`."""
+    """Wait until memories have vectors, names are extracted, and passages are compared. Raises `TimeoutError`."""
     await wait_until(lambda: drained(client), within_s)
     processes = (await running.status())["processes"]
     store = psutil.Process(next(each["pid"] for each in processes if each["role"] == "store"))
@@ -193,7 +193,7 @@ async def settle(running: Runtime, client: StdioClient, within_s: float = REST_S
 async def fill(client: StdioClient, texts: Iterable[str | dict[str, Any]], *, without_embedder: bool = False) -> float:
     """Store all texts (or the arguments given), `IN_FLIGHT` at a time. Returns acknowledged stores per second.
 
-    `without_embedder`: the warning about missing embeddings is expected.
+    With `without_embedder`, the warning about missing embeddings is expected.
     """
     expected = {"embedding_failed"} if without_embedder else set()
     queue = iter(texts)
@@ -218,7 +218,7 @@ async def fill(client: StdioClient, texts: Iterable[str | dict[str, Any]], *, wi
 
 
 async def latencies(call: Callable[[int], Awaitable[Any]], count: int) -> tuple[float, float]:
-    """Return median and 95th percentile of `count` calls, one after the other, in milliseconds."""
+    """Return the median and the 95th percentile of `count` consecutive calls, in milliseconds."""
     times = []
     for number in range(count):
         began = time.perf_counter()
@@ -233,7 +233,6 @@ def latency_figures(name: str, times: tuple[float, float], reach: float, reach_9
 
 
 def print_figures(figures: list[Figure]) -> None:
-    """Print the figures as a table."""
     table = Table("what", "measured", "reach", "")
     for figure in figures:
         bound = "at least" if figure.more_is_better else "at most"

@@ -1,8 +1,8 @@
-"""The store's own search over whole data sets, in one process: `python -m bench.in_process --kept DIRECTORY FILE …`.
+"""Runs the store's own search on whole data sets, in one process: `python -m bench.in_process --kept DIRECTORY FILE …`.
 
-FILE has data in any format of `bench/datasets.py`. Records with their vectors are made once and kept in DIRECTORY; then
-a set takes seconds, which makes it suitable for tuning the ranking. It prints the figures of each set, with
-`--baselines` also those of plain words and plain vectors. The official figures are measured through the public tools
+FILE has data in any format of `bench/datasets.py`. Records with their vectors are made once and kept in DIRECTORY.
+After that, a set takes seconds, which is fast enough for tuning the ranking. It prints the figures of each set and,
+with `--baselines`, those of words alone and vectors alone. The official figures are measured through the public tools
 (`bench.retrieval`).
 """
 
@@ -50,7 +50,7 @@ SESSION: Final = "s"
 TOGETHER: Final = 50
 """The number of memories in a transaction."""
 LATER_S: Final = 60.0
-"""The time of the questions after the last memory."""
+"""The time between the last memory and the questions."""
 
 
 class Asking:
@@ -136,7 +136,7 @@ class Asking:
         return table(columns(search, rows), search.question.asked), [labels[number - 1] for number in rows.refs]
 
     async def ranking(self, question: Question) -> list[str]:
-        """Return the labels of the memories of a recall of ten."""
+        """Return the labels of the memories in a recall of ten."""
 
         async def embed(_: str) -> Vectors:
             return self.vectors[question.text]
@@ -145,7 +145,7 @@ class Asking:
         return [self.labels[each.id] for each in answer.memories]
 
     def baselines(self) -> dict[str, list[Answered]]:
-        """Return the results of plain words, plain vectors, their reciprocal ranks and their mean for each question."""
+        """Return, for each question, the results of words, of vectors, of their reciprocal ranks and of their mean."""
         labels = [item.label for item in self.haystack.items]
         words = WordIndex([item.text for item in self.haystack.items])
         places = {memory_id: place for place, memory_id in enumerate(self.labels)}

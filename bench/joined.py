@@ -1,10 +1,10 @@
 """Reads `joined.txt`: questions that share only an entity with their answer.
 
-`joined.txt` has 202 memories of twenty domains, each with the entities that an assistant names for it; 100 questions
-whose words find one memory while another one answers, 40 that are answered by the memory that their words find, and 40
-without an answer. They are mixed with the memories of `everyday.json` and `topics.txt`, which name no entity. Each
-memory also names its domain, so that there are hubs. One half was used while the ranking was chosen (`tuned`); the
-other is only reported.
+`joined.txt` has 202 memories from twenty domains, each with the entities that an assistant named for it. 100 questions
+have words that find one memory while another one answers them, 40 are answered by the memory that their words find, and
+40 have no answer. The memories are mixed with those of `everyday.json` and `topics.txt`, which name no entity. Each
+memory also names its domain, so that there are hubs. One half was used for choosing the ranking (`tuned`); the other is
+only reported.
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ TOPICS: Final = DATA.with_name("topics.txt")
 
 
 def read_joined() -> Haystack:
-    """Read all memories and questions. A question's kind is its half; its id has the memory found by its words."""
+    """Read all memories and questions. A question's kind is its half. Its id names the memory that its words find."""
     items: list[Item] = []
     entities: dict[str, tuple[str, ...]] = {}
     questions: list[Question] = []

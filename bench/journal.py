@@ -1,7 +1,7 @@
 """Measures the journal of shared lanes: the time of an append, and concurrent appends by several hosts.
 
-`python -m bench.journal` starts its own NATS servers (one, then a cluster of three), which flush the disk for each
-append, and uses sealed entries of 600 bytes.
+`python -m bench.journal` starts its own NATS servers (one, then a cluster of three), which flush each append to disk,
+and uses sealed entries of 600 bytes.
 """
 
 import argparse
@@ -30,12 +30,12 @@ SECONDS: Final = 10.0
 
 
 def connected(urls: tuple[str, ...], keyring: Keyring) -> Sealed:
-    """Return a connection of one host."""
+    """Return a connection for one host."""
     return Sealed(JetStreamJournal(Server(urls)), keyring)
 
 
 async def append_times(urls: tuple[str, ...], keyring: Keyring, group: int) -> list[float]:
-    """Return the times of consecutive appends of that many entries, in milliseconds."""
+    """Return the times of consecutive appends of `group` entries, in milliseconds."""
     journal, times = connected(urls, keyring), []
     lane = f"{LANE}-{group}"
     mark = await journal.create(lane)
@@ -76,7 +76,7 @@ async def create_lane(servers: NatsServers, keyring: Keyring) -> None:
 
 
 def measure(count: int) -> list[Figure]:
-    """Measure with that many servers, on disk."""
+    """Measure `count` servers that write to disk."""
     keyring = Keyring.new()
     with NatsServers(count, root=DISK) as servers:
         asyncio.run(create_lane(servers, keyring))

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 DEPTH: Final = 10
-"""The depth of all figures."""
+"""The number of results that all figures consider."""
 NAMES: Final = ("any@1", "any@3", "any@5", "any@10", "all@5", "NDCG@10", "fractional@10")
 
 Figures = dict[str, float]
@@ -23,7 +23,7 @@ class Answered(msgspec.Struct, frozen=True):
 
     @property
     def is_stale_first(self) -> bool:
-        """True if an outdated answer is above every present one."""
+        """True if an outdated answer ranks above all wanted ones."""
         known = self.wanted | self.stale
         return next((label in self.stale for label in self.ranked if label in known), False)
 
@@ -74,7 +74,7 @@ def by_kind(answers: Sequence[Answered]) -> dict[str, list[Answered]]:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Return the smallest value that is not below `share` of them (nearest rank)."""
+    """Return the smallest value that at least this `share` of the values do not exceed (nearest rank)."""
     if not values:
         raise ValueError("no values have no percentile")
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]

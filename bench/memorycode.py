@@ -1,15 +1,14 @@
 """Tests rules that a mentor states and changes: `python -m bench.memorycode FILE [--every N] [--from N] [--baselines]`.
 
-FILE is MemoryCode's dialogues as JSON, also compressed (`.xz`): `[{"name", "mentor", "sessions": [{"type", "topic",
-"text", "session_regex", "history_regex", "history_eval_query"}]}]` (arXiv 2502.13791). Each history is a project. Each
-rule is stored as the mentor's sentence that states it, as a `convention`; no replacement is declared. Then the last
-session's tasks are asked in new sessions. Figures, in percent: the shares of the rules in force and of the replaced
-ones in the first prompt's context, and the tokens of that context; the share of the rules in force among the ten
-results of a recall for their own task; and, in a session that writes the code for one task after the other, the share
-of the rules in force that were given before the edit of their task or earlier, and of the replaced ones given before
-any edit. With `--baselines` it prints only plain rankings of the same sentences: the shares of the rules in force and
-of the replaced ones among ten results for a task, and the shares that are in a MEMORY.md with all of them, cut at 200
-lines.
+FILE contains MemoryCode's dialogues as JSON, perhaps compressed (`.xz`): `[{"name", "mentor", "sessions": [{"type",
+"topic", "text", "session_regex", "history_regex", "history_eval_query"}]}]` (arXiv 2502.13791). Each history is a
+project. Each rule is stored as a `convention`, in the mentor's own sentence; no replacement is declared. Then new
+sessions ask for the last session's tasks. Figures, in percent: the shares of rules in force and of replaced rules in
+the first prompt's context, and the tokens of that context; the share of the rules in force among the ten results of a
+recall for their own task; and, in a session that writes the code for one task after the other, the share of the rules
+in force that were given before or at the edit of their task, and of the replaced rules given before any edit. With
+`--baselines`, it prints only plain rankings of the same sentences: the shares of the rules in force and of the replaced
+rules among ten results for a task, and the shares in a MEMORY.md with all of them, cut at 200 lines.
 """
 
 import argparse
@@ -38,12 +37,12 @@ from remembrancer.memory.tokens import estimate_tokens
 
 LIMIT: Final = 10
 LINES: Final = 200
-"""The lines of a MEMORY.md that an assistant reads."""
+"""The number of lines of a MEMORY.md that an assistant reads."""
 EMBEDDED_S: Final = 300.0
 QUIET_S: Final = 3.0
-"""The pause between two looks at what the store has compared."""
+"""The pause between two checks of what the store has compared."""
 SIZES: Final = (1, 2, 5, 15, 50, 100)
-"""Bounds of the groups of histories, in sessions."""
+"""The bounds, in sessions, by which histories are grouped."""
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+|\n+")
 _WORD: Final = re.compile(r"\w+")
 _FUNCTION: Final = """import math
@@ -91,8 +90,8 @@ class Outcome:
 
 @dataclass
 class Stated:
-    """The rules of a history: each statement with its rule, in order; those in force; and a task for each of them, as
-    far as the data have one."""
+    """The rules of a history: each statement with its rule, in order; the rules in force; and a task for each of those,
+    if the data contain one."""
 
     statements: list[tuple[Rule, str]] = field(default_factory=list)
     in_force: frozenset[Rule] = frozenset()
@@ -100,7 +99,7 @@ class Stated:
 
     @property
     def replaced(self) -> set[Rule]:
-        """The rules that are not in force, with the same object as one that is."""
+        """The rules that are no longer in force, with the same object as one in force."""
         objects = {rule[0] for rule in self.in_force}
         return {rule for rule, _ in self.statements if rule[0] in objects} - self.in_force
 
@@ -139,7 +138,7 @@ def _sentences(text: str, mentor: str) -> Iterator[str]:
 
 
 def _stating(topic: str, said: Sequence[str]) -> str:
-    """Return the sentence with most words of a topic, the shortest if several; the topic if none has half of them."""
+    """Return the sentence with the most words of a topic (the shortest of several), or the topic if none has half."""
     wanted = set(_WORD.findall(topic.casefold()))
     shares = [(len(wanted & set(_WORD.findall(each.casefold()))) / len(wanted), -len(each), each) for each in said]
     share, _, best = max(shares, default=(0.0, 0, ""))
@@ -177,7 +176,7 @@ async def play(running: Runtime, directory: Path, history: Json) -> Outcome:
 
 
 async def compared(client: StdioClient) -> None:
-    """Wait until no more memories are found to be replaced: the store compares many memories while nobody asks."""
+    """Wait until no more replaced memories are found, since an idle store continues to compare memories."""
     context, before = "", None
     while context != before:
         await asyncio.sleep(QUIET_S)
@@ -185,7 +184,7 @@ async def compared(client: StdioClient) -> None:
 
 
 def code_for(task: str, about: str) -> dict[str, str]:
-    """Return the file that somebody without the rules writes for a task: a class if the rule is about a part of one."""
+    """Return the file that somebody without the rules would write for a task: a class, if the rule is about a part."""
     said = [word for word in re.findall("[a-z]+", task.lower()) if word not in _OF_TASKS]
     is_class = about.split()[0] in ("class", "method", "attribute") or "class" in task.lower().split()
     name = "_".join(said[-2:] if is_class else said[:3])
@@ -194,8 +193,8 @@ def code_for(task: str, about: str) -> dict[str, str]:
 
 
 async def play_edits(client: Any, stated: Stated, rules: dict[str, set[Rule]], replaced: set[Rule]) -> tuple[int, int]:
-    """Return how many rules in force were given by the edit of their task, and how many replaced ones were given at
-    all, in one session."""
+    """Return how many rules in force were given before or at the edit of their task, and how many replaced rules were
+    given at all, in one session."""
     ids: list[str] = []
     told: set[Rule] = set()
     in_time = 0
@@ -208,7 +207,7 @@ async def play_edits(client: Any, stated: Stated, rules: dict[str, set[Rule]], r
 
 
 def baselines(histories: Sequence[Json], engine: Engine) -> dict[str, dict[str, float]]:
-    """Return the shares of rules in force, for their own task, and of replaced ones, for any task, in percent, and the
+    """Return the shares, in percent, of rules in force for their own task and of replaced rules for any task, and the
     tokens."""
     counts: dict[str, list[int]] = {name: [0, 0, 0] for name in ("bm25", "vectors", "mean", "rrf", "MEMORY.md")}
     in_force = all_replaced = 0

@@ -1,10 +1,10 @@
 """Tests memory at the moment of action: `python -m bench.moments [FILE …]`.
 
-FILE (default: `bench/moments.jsonl`, the days of two projects) has one array a line: `["project", name, about]` begins
-a project, `["m", id, kind, text]` is a memory of it, `["$", command, id…]` a command and `[">", path, old, new, id…]`
-an edit, each with its relevant memories. All memories are stored in one session; then another session announces each
-action in random order, as the hook of `PreToolUse` does, as if nothing had been given before. Figures: the share of
-actions with relevant memories that are given them, and the share of other actions that are given any.
+FILE (default: `bench/moments.jsonl`, the days of two projects) has one array per line: `["project", name, about]`
+begins a project, `["m", id, kind, text]` is one of its memories, and `["$", command, id…]` and `[">", path, old, new,
+id…]` are a command and an edit with their relevant memories. All memories are stored in one session. Another session
+then announces each action in random order, as the `PreToolUse` hook does, as if nothing had been given before. Figures:
+the share of actions with relevant memories that are given them, and the share of other actions that are given any.
 """
 
 import argparse

@@ -1,11 +1,11 @@
 """Tests long working prompts against many memories: `python -m bench.prompts DIRECTORY`.
 
-DIRECTORY has `memories.jsonl` (`{"id", "date", "content", "kind", "scope", "tags", "replaces"}` a line), `tasks.json`
-(`[{"prompt", "needs": [id]}]`) and `idle.json` (`[prompt]`: these need no memory). Each prompt is sent in a session
-that was shown nothing yet, as the hook does for later prompts, and then as the query of a recall. Figures: the prompts
-for which the hook gives a needed memory, or a recall has one first, among three, or at all; the right and wrong
-lines of the hook; the idle prompts that get any; the tokens; and the share of the needed memories in recalls that are
-shown to their end.
+DIRECTORY has `memories.jsonl` (`{"id", "date", "content", "kind", "scope", "tags", "replaces"}` per line), `tasks.json`
+(`[{"prompt", "needs": [id]}]`) and `idle.json` (`[prompt]`, which need no memory). Each prompt is sent in a new session
+in the way the hook sends later prompts, and then as the query of a recall. Figures: the prompts for which the hook
+gives a needed memory, or for which a recall returns one first, among the first three, or at all; the right and wrong
+lines of the hook; the idle prompts that get any; the tokens; and the share of the needed memories that recalls show to
+the end.
 """
 
 import argparse
@@ -29,8 +29,8 @@ EMBEDDED_S: Final = 600.0
 
 @dataclass(frozen=True)
 class Played:
-    """A prompt, the memories that it needs, those that the hook gave, and those of a recall, best first; `ended`: those
-    whose end the recall shows."""
+    """A prompt, the memories that it needs, those that the hook gave, and those of a recall, best first. `ended` are
+    those whose end the recall shows."""
 
     prompt: str
     needs: frozenset[str]
@@ -42,7 +42,7 @@ class Played:
 
 
 async def store(client: StdioClient, memories: Sequence[Json]) -> dict[str, str]:
-    """Store memories in the order of their dates. Returns their ids in the file by those in the store."""
+    """Store memories in the order of their dates. Returns a mapping from ids in the store to ids in the file."""
     stored: dict[str, list[str]] = {}
     for each in sorted(memories, key=lambda each: str(each["date"])):
         day = datetime.fromisoformat(each["date"]).replace(tzinfo=UTC).isoformat()

@@ -1,11 +1,11 @@
-"""Fits and tests the model that a later memory replaces an earlier one: `python -m bench.replaced FILE …`.
+"""Fits and tests the probability that a later memory replaces an earlier one: `python -m bench.replaced FILE …`.
 
-FILE is a week of memories (`supersedes`, and questions whose answer made others `stale`), histories of MemoryCode, of
-which the mentor's sentences that state rules are used, or a folder of assistants' days, on which they rewrote memories.
-All pairs of a haystack with near vectors are compared, so that the rates are those of a store. With `changes.txt`, and
-the pairs of `superseded.txt`, `replaced.json` and `corrections.txt` (of one day), the weights of
-`memory/replacement.py` are fitted. Each author's figures come from weights fitted without that author; those of
-MemoryCode, without half of the histories.
+FILE is a week of memories (with `supersedes`, and questions whose answers made others `stale`), histories of MemoryCode
+(the mentor's sentences that state rules), or a folder of days on which assistants rewrote memories. All pairs of a
+haystack with near vectors are compared, so the rates are those of a store. The weights of `memory/replacement.py` are
+fitted on these files, on `changes.txt`, and on the pairs of `superseded.txt`, `replaced.json` and `corrections.txt` (of
+one day). Each author's figures come from weights fitted without that author, and those of MemoryCode from weights
+fitted without half of the histories.
 """
 
 import argparse
@@ -46,10 +46,10 @@ ALONE: Final = tuple(Path(__file__).parent / name for name in ("superseded.txt",
 NEVER: Final = tuple(Path(__file__).parent / name for name in ("topics.txt", "series.txt"))
 DAY_S: Final = 86_400.0
 LONG: Final = 500
-"""A longer text is replaced at most in part, so such pairs are neither right nor wrong."""
+"""A longer text is replaced at most in part, so its pairs are neither right nor wrong."""
 SAME_DAY: Final = -0.8
-"""The weight of `same_day`. It depends on who tells: without it, authors who invent three weeks change as much on one
-day as on others (0), and of what is told on one day in `one_day.txt`, less is changed than expected (-1.5)."""
+"""The weight of `same_day`, which depends on the author: authors who invent three weeks change as much within a day as
+between days (0), but texts from one day in `one_day.txt` are replaced less often than expected (-1.5)."""
 PENALTY: Final = 10.0
 WEIGHTS: Final = {"changes.txt": 240.0, "MemoryCode": 100.0, **{path.name: 80.0 for path in ALONE}}
 WEIGHT: Final = 20.0
@@ -69,8 +69,8 @@ class Item(NamedTuple):
 
 
 class Haystack(NamedTuple):
-    """The memories of one owner in order, the pairs (earlier, later) of which one replaces the other, and the pairs
-    that are neither right nor wrong."""
+    """The memories of one owner in order, the pairs (earlier, later) in which the later memory replaces the earlier
+    one, and the pairs that are neither right nor wrong."""
 
     author: str
     items: Sequence[Item]
@@ -112,8 +112,8 @@ def weeks(path: Path) -> Iterator[Haystack]:
 
 
 def memorycode(path: Path) -> Iterator[Haystack]:
-    """Yield the mentors' sentences that state rules: each history as spread over its days, and all at once. A rule not
-    in force at the end is replaced by later ones for the same slot."""
+    """Yield the mentors' sentences that state rules, twice for each history: all at one time, and spread over days. A
+    rule not in force at the end is replaced by later ones for the same slot."""
     for number, history in enumerate(read_json(path)):
         stated = rules_of(history)
         rules: defaultdict[str, set[Rule]] = defaultdict(set)
@@ -164,14 +164,14 @@ def days(folder: Path) -> Iterator[Haystack]:
 
 
 def topics(path: Path) -> Iterator[Haystack]:
-    """Yield memories, five a day, none of which replaces another: of forty topics, or of things numbered alike."""
+    """Yield five memories a day, none of which replaces another, about forty topics or about numbered things."""
     lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("- ")]
     items = [Item(str(number), line[2:], number // 5 * DAY_S) for number, line in enumerate(lines)]
     yield Haystack(path.name, items, (), ())
 
 
 def changes(path: Path) -> Iterator[Haystack]:
-    """Yield the worlds of `changes.txt`. Of three versions, the first and the last are neither right nor wrong."""
+    """Yield the worlds of `changes.txt`. The first and last of three versions are neither right nor wrong as a pair."""
     for number, section in enumerate(path.read_text(encoding="utf-8").split("\n## ")[1:]):
         items: list[Item] = []
         pairs: dict[str, set[tuple[str, str]]] = {"=>": set(), "?": set()}
@@ -187,8 +187,8 @@ def changes(path: Path) -> Iterator[Haystack]:
 
 
 def alone(path: Path) -> Iterator[Haystack]:
-    """Yield the separate pairs of a file, some at a time: the earlier texts, three days later the other ones;
-    corrections follow within a minute."""
+    """Yield the separate pairs of a file in groups: the earlier texts and, three days later, the others. Corrections
+    follow within a minute."""
     if path.suffix == ".json":
         read_pairs = json.loads(path.read_text(encoding="utf-8"))["pairs"]
         pairs = [(each["old"], each["new"], bool(each["replaces"])) for each in read_pairs]
@@ -234,7 +234,7 @@ def judged(haystack: Haystack, engine: Engine) -> Judged | None:
 
 
 def fit(sets: Sequence[Judged]) -> tuple[float, Array]:
-    """Return the intercept and the weights; that of `same_day` is given."""
+    """Return the intercept and the weights. The weight of `same_day` is fixed."""
     table = np.vstack([each.table for each in sets])
     truth = np.concatenate([each.replaced for each in sets]).astype(float)
     authors = np.concatenate([np.full(len(each.table), each.author.split()[0]) for each in sets])
@@ -261,8 +261,8 @@ def fit(sets: Sequence[Judged]) -> tuple[float, Array]:
 
 
 def named(sets: Sequence[Judged], intercept: float, weights: Array, least: float) -> tuple[int, int, int]:
-    """Return the number of pairs reported, at most one for each later memory; the number of replaced pairs among them,
-    and among all."""
+    """Return the number of pairs reported (at most one for each later memory), and the numbers of replaced pairs among
+    these and among all."""
     count = right = 0
     for each in sets:
         chances = 1.0 / (1.0 + np.exp(-(each.table @ weights + intercept)))

@@ -1,9 +1,9 @@
 """Measures the quality of recall: `python -m bench.retrieval --data FILE … [--only N]`.
 
 FILE is LongMemEval, LoCoMo or simulated weeks (`bench/datasets.py`). Each question (or conversation, or project of a
-week) is a project of a temporary runtime; its events are stored by `store_memory` with their dates, embedded, and asked
-for by `recall_memories`. The baselines answer the same questions over the same memories. Questions without an answer
-are left out.
+week) is a project of a temporary runtime. Its events are stored with their dates by `store_memory`, embedded, and
+queried with `recall_memories`. The baselines answer the same questions from the same memories. Questions without an
+answer are left out.
 """
 
 import argparse

@@ -19,7 +19,7 @@ SIZES: Final = (1_000, 10_000, 30_000, 100_000)
 REACHES: Final = {("hybrid", 10_000): (8.0, 16.0), ("hybrid", 100_000): (16.0, 16.0)}
 """The goals for recalls in milliseconds, p50 and p95, by strategy and size."""
 QUESTIONS: Final = 200
-"""The number of recalls of each strategy at each size. Each question is new, about one of the texts that have come."""
+"""The number of recalls of each strategy at each size. Each question is new, and about a text stored so far."""
 STORES: Final = 60
 EMBEDDED_WITHIN_S: Final = 3600.0
 SETTLED_WITHIN_S: Final = 600.0

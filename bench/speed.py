@@ -41,14 +41,14 @@ RESTARTS: Final = 5
 FURTHER_SESSIONS: Final = 8
 LARGE: Final = 10_000
 STATEMENT_CHARACTERS: Final = 160
-"""The drain is measured on texts of the length of a statement, like most memories: about 25 word pieces."""
+"""The drain is measured with texts as long as a statement, like most memories: about 25 word pieces."""
 NAMED: Final = 3
 """The limit on entities that a memory names besides its module: about 20,000 edges in total."""
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z_]{4,}")
 
 
 async def start_to_initialized(running: Runtime) -> float:
-    """Return the milliseconds from the spawn of a session to its `initialize` answer."""
+    """Return the time in milliseconds from spawning a session to its answer to `initialize`."""
     client = running.client()
     began = time.perf_counter()
     await client.start()
@@ -96,7 +96,7 @@ async def measure_calls() -> list[Figure]:
 
 
 async def measure_drain() -> list[Figure]:
-    """Measure from the moment that the worker is ready until no passage is pending; each text is one."""
+    """Measure from when the worker is ready until no passage is pending. Each text is one passage."""
     texts = [text for text in varied(LARGE) if len(text) <= STATEMENT_CHARACTERS][:DRAINED]
     async with runtime(embedders="0") as running, running.client() as client:
         await fill(client, texts, without_embedder=True)

@@ -1,9 +1,9 @@
 """Provides any number of distinct real texts, from the docstrings of Python's standard library.
 
-First come their paragraphs, in mixed order, then texts of two of its sentences, each under the name of its module. In
-every round each sentence is once first and once second, with another partner each time. Sentences repeat, but texts
-never do, so that the texts' vectors differ, as those of notes about the same things do; words become more frequent with
-the number of texts, as in a growing memory.
+Their paragraphs come first, in shuffled order, and then texts of two sentences, each under a module's name. In every
+round, each sentence comes once first and once second, with another partner each time. Sentences repeat but texts never
+do, so the vectors of texts differ like those of notes about the same things. Words become more frequent as the number
+of texts grows, as in a growing memory.
 """
 
 import itertools
@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Final
 
 SHORTEST: Final = 30
-"""The length from which a sentence can stand alone."""
+"""The minimum length of a sentence that can stand alone."""
 PARAGRAPH: Final = range(40, 601)
-"""The lengths of paragraphs."""
+"""The range of lengths of paragraphs."""
 PROSE: Final = 0.85
-"""The share of letters and spaces from which a paragraph counts as prose, not code."""
+"""The minimum share of letters and spaces in a paragraph that is prose, not code."""
 _TRIPLE_QUOTED: Final = re.compile(r'"""(.*?)"""', re.DOTALL)
 _SKIPPED: Final = {"test", "tests", "idlelib", "lib2to3", "site-packages", "__pycache__"}
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+")

@@ -1,5 +1,5 @@
-"""`python -m examples.first`: shows two sessions and one memory in a minute: stored, killed, found, replaced and
-kept."""
+"""`python -m examples.first`: shows, in a minute, two sessions with one memory, which survives a kill, is found, and is
+replaced."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ QUESTIONS: Final = {
 """Questions, each with a word of its answer."""
 NEWS: Final = "The shop's cache is Valkey 8 since Monday, because of the licence"
 LOADED_S: Final = 120.0
-"""The time for loading the model."""
+"""The time allowed for loading the model."""
 
 
 async def show_first(console: Console) -> bool:
@@ -37,7 +37,7 @@ async def show_first(console: Console) -> bool:
         broken += not kept
         console.print(f"  {'[green]✓' if kept else '[red]✗'}[/] {text}")
 
-    async with runtime(call_budget_s="40", bridge_budget_s="60") as running:  # a stall of seconds ends no call
+    async with runtime(call_budget_s="40", bridge_budget_s="60") as running:  # no call fails if it stalls for seconds
         project = running.home / "shop"
         project.mkdir()
         console.rule("[bold]Monday: an assistant stores what it learns")

@@ -1,8 +1,8 @@
 """`python -m examples.week`: plays ten sessions of two small projects in a home of its own, and shows what becomes of
-each memory beside the prediction of docs/memory-model.md. Exit status 0 if all came about.
+each memory next to the prediction of docs/memory-model.md. Exit status 0: all predictions came true.
 
-Real sessions talk to a real runtime, which is down while days pass: then all times of the records are set back.
-`week.toml` has the script and the predictions.
+Real sessions talk to a real runtime. It is down while days pass, and all times in the records are set back. `week.toml`
+has the script and the predictions.
 """
 
 import asyncio
@@ -28,12 +28,12 @@ STORY: Final[Json] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text
 WAIT_S: Final = 30.0
 """The time allowed for background work of a second or two."""
 NO_TIMES: Final = frozenset({"importance", "confidence", "strength", "score", "until"})
-"""The columns of real numbers that are no times."""
+"""The columns of real numbers that are not times."""
 WAYS: Final = {"promotion": "at once", "session_end": "at the end"}
 
 
 class Week:
-    """The week in a runtime's home. Memories have the story's names."""
+    """The week in a runtime's home. Memories have their names from the story."""
 
     def __init__(self, running: Runtime, console: Console) -> None:
         self._running = running
@@ -77,7 +77,7 @@ class Week:
             return connection.execute(query, values).fetchall()
 
     def _let_pass(self, seconds: float) -> None:
-        """Make everything older."""
+        """Set all times back, as if these `seconds` had passed."""
         for path in (self._paths.database, self._paths.write_queue):
             with closing(sqlite3.connect(path)) as connection, connection:
                 tables = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
@@ -111,13 +111,13 @@ class Week:
         return [*told, "summed up"] if summed_up else told
 
     def _named(self, memory_id: str) -> str:
-        """The story's name for a memory, by its id or the end of it."""
+        """The story's name for a memory, by its id or the ending of its id."""
         return next((name for name, known in self._ids.items() if known.endswith(memory_id)), memory_id)
 
     # --- a session ---
 
     async def _session(self, number: int, session: Json, other: asyncio.Task[None] | None) -> None:
-        """Play a session; it ends after the `other` one of its day, whose preferences it may share."""
+        """Play a session. It ends after the `other` session of its day, whose preferences it may share."""
         directory, session_id = self._running.home / "work" / session["project"], f"week-{number}"
         directory.mkdir(parents=True, exist_ok=True)
         read: set[str] = set()
@@ -183,7 +183,7 @@ async def show_week(console: Console) -> bool:
     """Play the week in a home of its own and show it. Returns whether it went as predicted."""
     console.rule("[bold]A week of ten sessions in two projects")
     console.print("  tidewatch is the API of a small harbour, slipway its web front end.")
-    async with runtime(call_budget_s="40", bridge_budget_s="60") as running:  # a stall of seconds ends no call
+    async with runtime(call_budget_s="40", bridge_budget_s="60") as running:  # no call fails if it stalls for seconds
         fates = await Week(running, console).play()
     table, wrong = Table("", "memory", "predicted", "happened", show_lines=True), 0
     for name, predicted in STORY["fates"].items():

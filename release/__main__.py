@@ -25,16 +25,16 @@ PLACEHOLDERS: Final = (
     "The Remembrancer authors",
     "The Remembrancer developers",
 )
-"""The names that are not chosen yet: of the account in the MCP registry, of the repository, of who publishes it and who
-holds the copyright. Remove each here when its name is final."""
+"""Names that have not been chosen yet: of the account in the MCP registry, of the repository, of the publisher and of
+the copyright holder. Remove each when its name is final."""
 DESCRIPTION: Final = "Long-term memory on your own machine: found by meaning and words, durable, undoable."
 LONG_AGO: Final = (1980, 1, 1, 0, 0, 0)
 """The time of every file in the bundle, so that the same wheel always gives the same bundle."""
 
 
 def main(argv: list[str]) -> int:
-    """Build everything; with `check` only if it can be published, with no placeholder in it. `home` makes the home of
-    this release for the tests of later ones. Returns the exit status."""
+    """Build everything. `check` first fails if anything contains a placeholder, and so cannot be published. `home`
+    makes the home of this release for the tests of later ones. Returns the exit status."""
     if argv == ["home"]:
         from release.home import make_homes  # it needs the packages of the tests
 
@@ -58,7 +58,7 @@ def main(argv: list[str]) -> int:
 
 
 def build_wheel(out: Path) -> Path:
-    """Build the wheel; returns its path."""
+    """Build the wheel and return its path."""
     out.mkdir(exist_ok=True)
     for old in out.glob("remembrancer-*"):
         old.unlink()
@@ -69,7 +69,7 @@ def build_wheel(out: Path) -> Path:
 
 
 def template(name: str) -> dict[str, Any]:
-    """A published file with what does not change from release to release."""
+    """A published file with the parts that do not change between releases."""
     described = {"version": __version__, "description": DESCRIPTION}
     return msgspec.json.decode((RELEASE / name).read_bytes(), type=dict[str, Any]) | described
 

@@ -21,7 +21,7 @@ def command(bundle: Path, path: str) -> list[str] | None:
 
 
 def main() -> None:
-    """Replace this process by the command."""
+    """Replace this process with the command."""
     path = os.pathsep.join([os.environ.get("PATH", ""), *map(str, PLACES)])
     found = command(Path(__file__).resolve().parents[1], path)
     if found is None:

@@ -1,12 +1,12 @@
 """Writes the graphs of the encoders, as ONNX files without weights: `python -m release.encoder_graphs`.
 
-The files that ship are beside the vocabulary. They are written anew when a rule here changes, and then the vectors may
-change as well (see `PRECISION`).
+The shipped files are next to the vocabulary. They are rewritten when a rule here changes, and then the vectors may
+change, too (see `PRECISION`).
 
-onnxruntime would expand weights of 4 or 8 bits to float32 when it loads a file with them: the products of a text with
-the weights are then most of the work. `DynamicQuantizeMatMul` takes the weights as they are, and quantises the
-activations at run time. All rows of one product share one scale: several texts in a batch would change each other's
-vectors, so texts go through the graph one by one.
+onnxruntime would expand weights of 4 or 8 bits to float32 when it loads a file with them, and multiplying by them would
+be most of the work. `DynamicQuantizeMatMul` takes the weights as they are, and quantises the activations at run time.
+All rows of one product share one scale, so several texts in a batch would change each other's vectors. Texts therefore
+go through the graph one by one.
 """
 
 import re
@@ -28,7 +28,7 @@ _FLOAT, _INT8, _INT64 = 1, 3, 7
 _ATTRIBUTE_FLOAT, _ATTRIBUTE_INT, _ATTRIBUTE_INTS = 1, 2, 7
 """Values of `AttributeProto.AttributeType`."""
 _EXTERNAL: Final = 1
-"""Of `TensorProto.DataLocation`: the data is handed over when the file is loaded."""
+"""A value of `TensorProto.DataLocation`: the data is passed in when the file is loaded."""
 _MICROSOFT: Final = "com.microsoft"
 """The domain of onnxruntime's own operators."""
 _OPSET, _IR_VERSION = 17, 8
@@ -43,7 +43,7 @@ class Encoder(NamedTuple):
     heads: int
     epsilon: float
     attends_at_once: bool
-    """True: onnxruntime's single attention operator, which is faster by a fifth and rounds differently."""
+    """True to use onnxruntime's single attention operator, which is a fifth faster and rounds differently."""
 
 
 ENCODERS: Final = (
@@ -63,7 +63,7 @@ class _Writer:
         self.file.opset_import.add(domain=_MICROSOFT, version=1)
 
     def write(self) -> bytes:
-        """The encoder: from a text's `embeddings` to each token's state in the last layer."""
+        """Write the encoder, from a text's `embeddings` to each token's state in the last layer."""
         width = self._encoder.width
         state = self.normalised(self.declare(self.file.graph.input, "embeddings"), "emb.ln")
         attend = self.attend_at_once if self._encoder.attends_at_once else self.attend_in_steps
@@ -97,7 +97,7 @@ class _Writer:
         return self.add("MultiHeadAttention", heads, name, domain=_MICROSOFT, num_heads=self._encoder.heads)
 
     def attend_in_steps(self, heads: list[str], name: str) -> str:
-        """The attention of the default model's own file: each factor is divided by the fourth root of the heads'
+        """Attention as in the default model's own file, where each factor is divided by the fourth root of the heads'
         width."""
         each = self._encoder.width // self._encoder.heads
         shape = self.constant(f"{name}.heads", _INT64, struct.pack("<4q", 1, -1, self._encoder.heads, each), 4)
@@ -118,7 +118,7 @@ class _Writer:
         return name
 
     def weights(self, name: str, data_type: int, *dims: int) -> str:
-        """Name weights that are handed over when the file is loaded."""
+        """Declare weights that are passed in when the file is loaded."""
         added = self.file.graph.initializer.add(name=name, data_type=data_type, dims=dims, data_location=_EXTERNAL)
         added.external_data.add(key="location", value="weights")
         return name
@@ -162,7 +162,7 @@ def _model_class() -> Any:
 
 
 def graphs() -> dict[Path, bytes]:
-    """The files that ship, with their content."""
+    """The shipped files with their content."""
     return {graph_of(encoder.name): _Writer(encoder).write() for encoder in ENCODERS}
 
 

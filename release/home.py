@@ -1,4 +1,4 @@
-"""Makes the homes and exports of this release that all later ones have to open: `python -m release home`.
+"""Makes this release's homes and exports, which all later releases must open: `python -m release home`.
 
 Real sessions fill a home in a runtime of its own. Some writes are left in the queue, as if the store had been away.
 """
@@ -43,7 +43,7 @@ HOMES: Final = Path(__file__).parents[1] / "tests" / "homes"
 PROJECT: Final = "/home/ada/harbour"
 """The project's path, which need not exist."""
 LEFT_OUT: Final = ("logs", "run", "vectors", "*.lock", "runtime.*", "index.db*", "*-wal", "*-shm")
-"""The files that a home has only for a while, or can rebuild."""
+"""Files that a home has only temporarily, or can rebuild."""
 QUEUED: Final = "The tide table of the north mole is renewed each spring."
 REFUSED: Final = "This was too late for a store that had gone."
 PROMPTED: Final = "when does the pilot boat leave?"
@@ -62,10 +62,7 @@ SUBJECTS: Final[dict[str, str]] = tomllib.loads(Path(__file__).with_suffix(".tom
 
 def make_homes(homes: Path = HOMES) -> list[Path]:
     """Make an archive and an export of this release's home, and of one with a shared project. Returns their paths.
-
-    Raises:
-        FileExistsError: they exist: what was released stays as it is.
-    """
+    Raises `FileExistsError` if they exist, since released files never change."""
     homes.mkdir(exist_ok=True)
     made = []
     for name, leave_more in ((__version__, _leave_waiting), (f"{__version__}{SHARED}", _share)):
@@ -161,7 +158,7 @@ async def _called(client: StdioClient, tool: str, /, **arguments: Any) -> dict[s
 
 
 def _leave_waiting(home: Path) -> None:
-    """Leave a waiting write, a refused one, and a hook's event, none of them taken by the store."""
+    """Leave a waiting write, a rejected one, and a hook's event, none of which the store has processed."""
     project, now = project_of(Path(PROJECT)), time.time()
     waiting, refused = (_stored(name, content, now) for name, content in (("waiting", QUEUED), ("refused", REFUSED)))
     queue = QueueFile(home / "queue.db")

@@ -151,8 +151,8 @@ class OfMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_d
 
 
 class StoreMemory(MemoryFields, frozen=True, kw_only=True, tag=True, tag_field="change"):
-    """Create a memory. `supersedes` are ids of memories in the same space that it replaces; `related` are ids of
-    related memories, of which missing ones are skipped."""
+    """Create a memory. `supersedes` are ids of memories in the same space that it replaces. `related` are ids of
+    related memories; missing ones are skipped."""
 
     memory_id: str
     supersedes: str | tuple[str, ...] | None = None
@@ -228,7 +228,7 @@ class PromoteMemory(OfMemory, frozen=True):
 
 
 class RestoreMemory(OfMemory, frozen=True):
-    """Undo a forgetting, an invalidation or a refused promotion to the user; or make an earlier version the newest."""
+    """Undo a forgetting, an invalidation or a refused promotion to the user, or make an earlier version the newest."""
 
     version: int | None = None
     reason: str | None = None
@@ -255,9 +255,9 @@ class EraseMemory(OfMemory, frozen=True):
 
 
 class ImportMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
-    """Import a complete memory with its id and history, from an export or another space. `joins_same`: an existing
-    memory with the same text and meaning absorbs the imported one and takes over its id as an alias. `run_id` is the
-    import, for `UndoRun`; memories forgotten by undoing an import are restored."""
+    """Import a complete memory with its id and history, from an export or another space. With `joins_same`, an existing
+    memory with the same text and meaning absorbs the imported one and takes over its id as an alias. `run_id` names the
+    import for `UndoRun`. Memories forgotten by undoing an import are restored."""
 
     memory: PortableMemory
     joins_same: bool = False
@@ -280,8 +280,8 @@ SessionChange = StartSession | EndSession | RecordEvents
 
 
 class WriteNote(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
-    """Write into a note: a file below `root`, the session's working tree. The note's real path must be in one of the
-    `places`, the files and directories of the workspace's notes; git ignores these directories."""
+    """Write to a note: a file below `root`, the session's working tree. The note's real path must be in one of the
+    `places`, the files and directories of the workspace's notes. Git ignores these directories."""
 
     root: str
     path: str
@@ -360,7 +360,7 @@ class TaggedResult(ResultOfMemory, frozen=True):
 
 
 class ForgottenResult(ResultOfMemory, frozen=True):
-    """The outcome of a `ForgetMemory`. `already`: it had already been forgotten, and keeps its first reason."""
+    """The outcome of a `ForgetMemory`. `already` means that it was forgotten before, and keeps its first reason."""
 
     reason: str | None = None
     already: bool = False
@@ -374,8 +374,8 @@ class PromotedResult(ResultOfMemory, frozen=True):
 
 
 class RestoredResult(ResultOfMemory, frozen=True):
-    """The outcome of a `RestoreMemory` or an `UndoChange`. `proposed_again`: only a refused promotion was proposed
-    again. `undone` is the name of the undone change; `valid_again` are the other memories that it had replaced."""
+    """The outcome of a `RestoreMemory` or an `UndoChange`. `proposed_again` means that only a refused promotion was
+    proposed again. `undone` names the undone change, and `valid_again` the other memories that it had replaced."""
 
     version: int
     restored_fields: tuple[str, ...]
@@ -449,10 +449,10 @@ class NearMemory(msgspec.Struct, frozen=True):
 
 
 class Applied(msgspec.Struct, frozen=True, tag=True):
-    """Store to gateway: committed durably. `replayed`: an earlier request had already done it. `embedding_error` says
-    why no text can be embedded at the moment. `near` are memories that this session's memories probably replace, and
-    that have not been reported to the session yet; `near_waits`: more can be requested with `TakeNear`. `short_ids` are
-    short forms of the ids, if a memory was stored."""
+    """Store to gateway: committed durably. `replayed` means that an earlier request had already done it.
+    `embedding_error` says why no text can be embedded now. `near` are memories that this session's memories probably
+    replace, and that have not been reported to the session yet; with `near_waits`, `TakeNear` returns more. `short_ids`
+    are short forms of the ids, if a memory was stored."""
 
     operation_id: str
     result: Result
