@@ -182,7 +182,7 @@ def search(
         print("Transcripts are not searched: the setting transcripts is off.", file=sys.stderr)
     # Results count as shown, so only as many as will be printed are requested. Open ends may turn out to be closed.
     is_whole = shows_all or is_open or click.get_current_context().params["as_json"]
-    arguments = _filters(where, given | {"kind": (OPEN_END,) if is_open else given["kind"]})
+    arguments = _filters(where, given | {"kind": given["kind"] or (OPEN_END,) * is_open})
     arguments |= {"query": " ".join(query), "detail": True, "sources": list(sources) or None}
     arguments |= {} if is_whole else {"limit": min(BEST, number)}
     arguments["time_range"] = {name: arguments.pop(name) for name in ("after", "before") if name in arguments} or None
@@ -190,7 +190,8 @@ def search(
     memories, warnings, total = _gather(where, "recall_memories", arguments)
     warnings |= unread
     if is_open:
-        memories = [each for each in memories if not (each.get("done") or each.get("superseded_by") or has_ended(each))]
+        closed = [each for each in memories if each.get("done") or each.get("superseded_by") or has_ended(each)]
+        memories = [each for each in memories if each.get("kind") == OPEN_END and each not in closed]
     memories = sorted(memories, key=lambda memory: memory.get("relevance_score", 0.0), reverse=True)[:number]
     if not memories:
         return _listing(memories, warnings, note=_nothing(where, "Nothing was found."), status=exit_codes.FAILED)
@@ -741,13 +742,14 @@ def log_of(where: Where, **arguments: Any) -> tuple[Answer, dict[str, str]]:
     """The merged log of all places, and the warnings. Each change names the directory it was read from."""
     where.refuse_user("the log has a project's changes together with your own")
     answer: Answer = {}
-    changes: dict[tuple[str, int], Answer] = {}
+    changes: dict[tuple[str, int, float], Answer] = {}
     runs: dict[tuple[str, str], Answer] = {}
     warnings: dict[str, str] = {}
     for place, conversation in where.conversations():
         answer = conversation.call("read_log", **arguments)
         own = {"project": place.label}
-        changes |= {(entry["id"], entry["version"]): entry | own for entry in answer["changes"]}
+        # Another project's memory may have the same short id; the user's memories are in every project's log.
+        changes |= {(entry["id"], entry["version"], entry["time"]): entry | own for entry in answer["changes"]}
         runs |= {(run["run_id"], "" if run["of_user"] else place.directory): run for run in answer["runs"]}
         warnings |= warnings_of(answer)
     joined = {"changes": changes.values(), "runs": runs.values()}

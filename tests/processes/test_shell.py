@@ -459,10 +459,18 @@ def test_projects_are_apart_unless_all_are_asked(shell: Shell, tmp_path: Path, m
     assert shell.json("list", "--project", str(tmp_path / "other"))["memories"][0]["id"] == theirs
     assert shell.json("list", "--project", "other")["memories"][0]["id"] == theirs
     assert "not a directory" in shell("list", "--project", "nowhere", status=exit_codes.USAGE)
-    here = str(shell.directory)
-    monkeypatch.setenv("REMEMBRANCER_PROJECT", str(tmp_path / "other"))
+    here, other = project_of(shell.directory), project_of(tmp_path / "other")
+    exported = shell("backup", "export", "-", "--project", here.path).replace(here.id, other.id)
+    shell("backup", "import", "-", stdin=exported.replace(here.path, other.path))  # two memories with one id
+    shell("edit", mine, "the port is 5434")
+    shell("edit", mine, "the port is 5435", "--project", other.path)
+    assert {"the port is 5434", "the port is 5435"} <= {*re.split("[\t\n]", shell("log", "--all-projects"))}
+    monkeypatch.setenv("REMEMBRANCER_PROJECT", other.path)
+    shell("forget", "--yes", "--for-good", mine)
     assert [memory["id"] for memory in shell.json("list")["memories"]] == [theirs]
-    assert [memory["id"] for memory in shell.json("list", "--project", here)["memories"]] == [mine], "the option first"
+    assert [memory["id"] for memory in shell.json("list", "--project", here.path)["memories"]] == [mine], (
+        "the option first"
+    )
 
 
 @alone
