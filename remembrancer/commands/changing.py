@@ -377,7 +377,7 @@ def forget(where: Where, memories: Sequence[str], reason: str | None, for_good: 
         name = _name_of(where, memory, answer)
         also = ", ".join(short(copy["id"]) for copy in answer.get("copies", ()))
         line = f"Forgotten: {name}; {where.undo(memory)} brings it back, 'forget --for-good' deletes it"
-        line += f". The same text is in other scopes, too: {also}" if also else ""
+        line += f". The same text is also stored as {also}" if also else ""
         line += _left_expired(where, answer.get("supersedes", ()))
         if answer.get("already_forgotten"):
             line = f"{name} was already forgotten: 'remembrancer restore {short(memory)}' brings it back"

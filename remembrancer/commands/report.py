@@ -185,10 +185,9 @@ def run(group: click.Command, arguments: list[str], name: str = "remembrancer") 
             error.possibilities[:] = get_close_matches(error.option_name, error.possibilities, 1, 0.75)
         error.show()
         if isinstance(error, click.NoSuchOption) and not error.possibilities:
-            known = [name for each in error.ctx.command.params for name in each.opts] if error.ctx else []
-            hint = "Options come after the command. Text that begins with a dash must come after '--'."
-            is_scope = error.option_name == "--scope" and "--user" in known
-            print("The scope is the project, or the user with --user." if is_scope else hint, file=sys.stderr)
+            known = [each.opts[0] for each in error.ctx.command.params if "--" in each.opts[-1]] if error.ctx else []
+            print("Options come after the command. Text that begins with a dash must come after '--'.", file=sys.stderr)
+            print(f"The command's options: {', '.join(known)}", file=sys.stderr)
         _show_error(arguments, "invalid_input", error.format_message())
         return exit_codes.USAGE
     except click.Abort as error:

@@ -42,8 +42,9 @@ WAIT_S: Final = 60.0
 AGAIN_S: Final = 0.5
 """The pause before a request is repeated."""
 ARGUMENTS: Final = {
-    **{"content": "the text", "add": "a tag", "remove": "a tag", "tags": "a tag", "limit": "-n", "add_links": "it"},
-    **{name: f"--{name}" for name in ("due", "importance", "kind", "reason", "summary", "supersedes")},
+    **dict.fromkeys(("add", "remove", "tags", "tags.add"), "a tag"),
+    **{"content": "the text", "limit": "-n", "add_links": "it"},
+    **{name: f"--{name}" for name in ("due", "importance", "kind", "reason", "summary", "supersedes", "version")},
 }
 REMEDIES: Final = {
     "allow_secrets": "--allow-secrets stores it anyway",

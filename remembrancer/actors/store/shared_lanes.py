@@ -196,7 +196,7 @@ class SharedLanes:
 
     async def _share(self, request: ShareProject, _context: RequestContext) -> MemoriesMoved:
         project, files = request.project, self._files
-        key, whose = (USER, "the user") if project is None else (project.id, project.path)
+        key, whose = (USER, "the user") if project is None else (project.id, "this project")
         async with self._changing:
             shared, sharer = files.shared.get(key), files.sharer_of(request.lane)
             if shared is not None and shared.name != request.lane:
@@ -248,7 +248,7 @@ class SharedLanes:
     async def _leave(self, request: LeaveLane, _context: RequestContext) -> tuple[str, int]:
         project = request.project
         async with self._changing:
-            key, whose = (USER, "the user") if project is None else (project.id, project.path)
+            key, whose = (USER, "the user") if project is None else (project.id, "this project")
             lane = self._files.shared.get(key)
             if lane is None:
                 raise InvalidInput(f"{whose} shares nothing")
