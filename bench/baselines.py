@@ -23,7 +23,7 @@ Vectors = NDArray[np.float32]
 
 
 class WordIndex:
-    """BM25 by SQLite's FTS5 over texts, one document each, identified by index."""
+    """A BM25 index of texts in SQLite's FTS5. Each text is one document, identified by its index."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._connection = sqlite3.connect(":memory:", check_same_thread=False)  # created outside the event loop

@@ -228,7 +228,7 @@ async def latencies(call: Callable[[int], Awaitable[Any]], count: int) -> tuple[
 
 
 def latency_figures(name: str, times: tuple[float, float], reach: float, reach_95: float = 0.0) -> list[Figure]:
-    """Return the rows of a median and a 95th percentile in milliseconds, with their goals."""
+    """Return rows for a median and a 95th percentile in milliseconds, with their goals."""
     return [Figure(f"{name}, p50", times[0], "ms", reach), Figure(f"{name}, p95", times[1], "ms", reach_95)]
 
 

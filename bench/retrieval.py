@@ -94,7 +94,7 @@ async def play(running: Runtime, directory: Path, haystack: Haystack, *, engine:
 
 
 def print_figures(measured: Sequence[Measured]) -> None:
-    """Print the figures of each system, and ours by the kind of question; shares are in per cent."""
+    """Print the figures of each system, and ours by kind of question. Shares are in per cent."""
     answers = {system: [one for each in measured for one in each.answers[system]] for system in measured[0].answers}
     times = [ms for each in measured for ms in each.recall_ms]
     console = Console(width=None if sys.stdout.isatty() else 132)

@@ -26,7 +26,7 @@ _SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+")
 
 
 def varied(count: int) -> list[str]:
-    """Return `count` distinct texts, always the same for one version of Python; a smaller count gives a prefix."""
+    """Return `count` distinct texts, the same for a given version of Python. A smaller count gives a prefix."""
     return list(itertools.islice(_texts(), count))
 
 

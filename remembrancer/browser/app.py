@@ -38,7 +38,7 @@ PAGES: Final = (memories, history, overviews)
 
 
 class Assets(StaticFiles):
-    """The files that pages load. Their addresses contain a digest of all the files, so they may be cached forever."""
+    """The files that pages load. Their URLs contain a digest of all the files, so they may be cached forever."""
 
     def file_response(self, *args: Any, **kwargs: Any) -> Response:
         response = super().file_response(*args, **kwargs)

@@ -191,7 +191,7 @@ def asked_of(log: Iterable[Any]) -> dict[str, list[AnsweredQuery]]:
 
 
 def _author_of(change: MemoryChanged) -> tuple[str, str]:
-    """The session and, for a person, whose session id is the same on all machines, the machine."""
+    """The session and, for a person, the machine, since a person's session id is the same on all machines."""
     return change.session_id, change.member if change.session_id in (BROWSER_SESSION, SHELL_SESSION) else ""
 
 
@@ -231,7 +231,7 @@ async def undo_run(view: View) -> Response:
 
 
 async def sessions(view: View) -> Response:
-    """The assistants' sessions, each with the last memory that it stored or changed and that is not forgotten."""
+    """The assistants' sessions, each with the last memory that it stored or changed, forgotten ones aside."""
     before = view.query("before")
     request = ListSessions(view.project, view.session, float_of(before) if before else None, PAGE)
     listed = await view.ask(request)

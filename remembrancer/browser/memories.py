@@ -35,7 +35,7 @@ VERSIONS_COMPARED: Final = 20
 """The number of latest versions that are compared with their predecessors."""
 EXCERPT_CHARACTERS: Final = 80
 FILTERS: Final = ("scope", "kind", "tag", "since", "until", "source", "order", "forgotten")
-"""The fields in an address that narrow or order a search."""
+"""The fields in a URL that narrow or order a search."""
 NAMES_NO_VALUE: Final = ("updated", "closed", "restored", "tagged", UNDONE)
 """The changes for which the changed fields are listed, with their values."""
 FORMATTERS: Final[Mapping[str, Callable[[Any], str]]] = {
@@ -58,7 +58,7 @@ DONE: Final = {
     **{"edit": "Saved.", "remember": "Remembered.", "known": "Already remembered.", "erase": "Erased for good."},
     **{"run": "Everything was undone."},
 }
-"""The messages about the last change that an address can select; no other text from an address is shown."""
+"""The messages about the last change that a URL can select. No other text from a URL is shown."""
 
 
 class Version(NamedTuple):
@@ -68,7 +68,7 @@ class Version(NamedTuple):
 
 
 def filters_of(view: View) -> dict[str, Any]:
-    """The fields of `Filters` in an address. Raises `InvalidInput`."""
+    """Read the fields of `Filters` from the URL. Raises `InvalidInput`."""
     scope, kind = view.query("scope"), view.query("kind")
     if (scope and scope not in SCOPES) or (kind and kind not in KINDS):
         raise InvalidInput("There is no such scope or kind: choose one from the list.")
@@ -128,7 +128,7 @@ async def search(view: View, refused: str = "") -> Response:
 
 
 async def memory(view: View, unsaved: Mapping[str, Any] | None = None, refused: str = "") -> Response:
-    """`unsaved` are the rejected edits; `refused` is the reason (empty: the text has changed in the meantime)."""
+    """`unsaved` are the rejected edits. `refused` is the reason, or empty if the text has changed meanwhile."""
     shown = await view.ask(GetMemory(view.project, view.session, await view.whole_id(_id_of(view))))
     memory = shown.memory
     links = (*memory.links, *shown.incoming)
@@ -263,7 +263,7 @@ async def change(view: View) -> Response:
 
 
 async def _change(view: View, memory: PortableMemory, what: str) -> str:
-    """Make the change of a button. Returns the change that undoes it, unless it makes a new version."""
+    """Carry out the action of a button. Returns the change that undoes it, unless it makes a new version."""
     call = partial(view.call, memory_id=memory.id)
     match what.split("/"):
         case ["tag"] if tags := tags_in(view.field("tags")):

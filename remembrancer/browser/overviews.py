@@ -120,7 +120,7 @@ async def code(view: View) -> Response:
 
 
 def _after(view: View, path: str, listed: Files, **query: str) -> str:
-    """The address of the next page of files; empty on the last page."""
+    """The URL of the next page of files; empty on the last page."""
     return view.at(path, **query, after=listed.files[-1].path) if listed.more else ""
 
 

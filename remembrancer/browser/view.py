@@ -74,7 +74,7 @@ class View:
 
     @property
     def session(self) -> str:
-        """The session whose own memories are shown, to the owner only, along with the project's."""
+        """The session whose own memories the owner sees along with the project's."""
         return (self.is_owner and (self.through or self.request.query_params.get("session"))) or BROWSER_SESSION
 
     @property
@@ -128,7 +128,7 @@ class View:
         return self.grant is None or not self.grant.read_only
 
     def at(self, path: str = "", /, **query: Any) -> str:
-        """The address of a page of this project, seen through the same session."""
+        """The URL of a page of this project, seen through the same session."""
         session = None if self.session in PEOPLE else self.session
         given = {**query, "session": session}
         fields = urlencode({name: value for name, value in given.items() if value not in (None, "")}, doseq=True)
@@ -140,7 +140,7 @@ class View:
 
     @property
     def here(self) -> str:
-        """The address of this page with its query, but without the message about the last change."""
+        """The URL of this page with its query, but without the message about the last change."""
         query = {name: value for name, value in self.request.query_params.items() if name not in ONE_TIME_FIELDS}
         return f"{self.path}?{urlencode(query)}" if query else self.path
 
@@ -167,7 +167,7 @@ class View:
         return await chosen.answer(call, chosen.decoder.decode(arguments))
 
     async def page(self, template: str, status_code: int = 200, **values: Any) -> Response:
-        """A page, rendered in a thread, since long texts take a while."""
+        """Render a page, in a thread because long texts take a while."""
         notices = list({each.message: each for each in self.notices}.values())
         common = {"view": self, "at": self.at, "csrf": self.shared.access.csrf(self.request), "notices": notices}
         render = partial(self.shared.render, template, **common, **values)

@@ -27,7 +27,7 @@ FILE_SHARE: Final = 0.6
 SEVERAL_SHARE: Final = 0.6
 """The weight of having several good chunks in one file."""
 STEM_SHARE: Final = 0.7
-"""The weight of the share of the file's own name found in the question."""
+"""The weight of the share of a file's own name that occurs in the question."""
 GOOD: Final = 0.5
 """A chunk with at least this share of the best BM25 counts as good."""
 DEFINES: Final = 0.5
@@ -65,7 +65,7 @@ class CodeSearch:
         self._corpus = _Corpus(0, (), ())
 
     def search(self, connection: sqlite3.Connection, question: str, limit: int, tree_id: str = "") -> list[CodeChunk]:
-        """The best chunk of each of the best files. Raises `zlib.error` if the index is damaged."""
+        """Return the best chunk from each of the best files. Raises `zlib.error` if the index is damaged."""
         noted = connection.execute("SELECT value FROM about WHERE root = '' AND name = 'changes'")
         changes = sum(value for (value,) in noted)
         if self._corpus.changes != changes:

@@ -81,7 +81,7 @@ def parser_of(language: str) -> tree_sitter.Parser | None:
         return None
     package, function = _FUNCTIONS.get(language, (f"tree_sitter_{language}", "language"))
     try:
-        import tree_sitter  # installed, with the grammars, by the extra `code`
+        import tree_sitter  # the `code` extra installs it with the grammars
 
         grammar = getattr(importlib.import_module(package), function)()
         return tree_sitter.Parser(tree_sitter.Language(grammar))

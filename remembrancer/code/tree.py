@@ -52,7 +52,7 @@ class Tree:
         self.skipped: Counter[str] = Counter()
 
     def files(self) -> Iterator[SourceFile]:
-        """Every file that may be source code. Blocks."""
+        """Yield every file that may be source code. Blocks."""
         self.skipped.clear()
         own = _rules_of(Path(self.root, ".git/info/exclude"))
         specs = [("", spec) for spec in (self._exclude, own) if spec is not None]

@@ -208,7 +208,7 @@ def restore(paths: RuntimePaths, archive: Path, now: float) -> Path | None:
         while os.path.lexists(aside):
             aside, number = aside.with_name(f"{REPLACED}{stamp(now)}-{number}"), number + 1
         aside.mkdir(mode=0o700)
-        for path in (paths.vectors, home / BACKUPS):  # first, since they only match the current records
+        for path in (paths.vectors, home / BACKUPS):  # these first, since they match only the current records
             if os.path.lexists(path):
                 path.rename(aside / path.name)
         for name, schema in SCHEMAS.items():

@@ -146,7 +146,7 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
     stored = [(_as_stored(where, each, answer) or {"content": content}, short(each)) for each in ids]
     line = "\n".join(f"{known} for {owner}{_state_of(it)}: {excerpt(it['content'])}  {name}" for it, name in stored)
     links = [] if "already_known" in answer else [link for it, _ in stored for link in it.get("links", ())]
-    older = [link["target"] for link in links if link["relation"] == "supersedes"]  # perhaps the same text, in doubt
+    older = [link["target"] for link in links if link["relation"] == "supersedes"]  # perhaps an expired copy
     for replaced in older or given["supersedes"] or ():
         again = f". It is valid again, and this copy replaces the earlier one ({short(replaced)})"
         line += f". It replaces: {_name_of(where, replaced, answer)}" if given["supersedes"] else again

@@ -136,7 +136,7 @@ def client_named(name: str) -> Client:
 
 
 def own_command(program: str, interpreter: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The installed command keeps the name by which it was called: a link in the user's `bin` outlives its target."""
+    """Keep the name by which the command was called, since a link in the user's `bin` outlives its target."""
     candidates = [program] if Path(program).name == COMMAND else []
     for candidate in (*candidates, str(Path(interpreter).parent / COMMAND), COMMAND):
         if found := shutil.which(candidate, path=environ.get("PATH", "")):
@@ -220,7 +220,7 @@ def _entry(client: Client, member: Json, command: Sequence[str] | None, environ:
 
 
 def _hooks(client: Client, member: Json, command: Sequence[str] | None, environ: Mapping[str, str]) -> Json:
-    """The groups of commands for each event, with ours replacing our earlier ones; None removes an event."""
+    """The groups of commands for each event. Ours replace our earlier ones, and None removes an event."""
     ours: Json = {}
     if command is not None:
         variables = [f"{name}={shlex.quote(value)}" for name, value in environ.items()]

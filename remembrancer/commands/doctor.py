@@ -60,7 +60,7 @@ logger = logging.getLogger(__name__)
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """The result of a check. `advice` says what the user can do about it; `details` are separate lines."""
+    """The result of a check. `advice` says what the user can do about it. `details` are shown on separate lines."""
 
     status: CheckStatus
     found: str
@@ -317,7 +317,7 @@ def check_clients(at: Examination) -> Finding:
             path = Path(home if isinstance(home, str) else at.paths.home).expanduser()
             named = at.around.project / command if "/" in command else command
             is_found = shutil.which(named, path=at.around.environ.get("PATH", "")) is not None
-            if not (is_found or "${" in command):  # a variable of the client
+            if not (is_found or "${" in command):  # a variable that the client expands
                 checked.append(("problem", f"{which} starts {command}, which does not exist"))
             elif unknown := unknown_toolsets(str(environ.get(TOOLSETS_VARIABLE, ""))):
                 checked.append(("warning", f"{which}: {TOOLSETS_VARIABLE}: {'; '.join(unknown)}"))

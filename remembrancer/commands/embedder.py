@@ -105,7 +105,7 @@ def _invite(keys: WorkerKeys, file: Path) -> Report:
 
 
 def _work(endpoint: str, invitation: Invitation, threads: int | None) -> int:
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # otherwise the tokenizer ignores the number of threads
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # or the tokenizer ignores the number of threads
     logging.basicConfig(level=logging.ERROR, format="%(levelname)s %(message)s", stream=sys.stderr)
     choice = invitation.choice
     settings = msgspec.structs.replace(load_settings(os.environ), engine=choice.engine, model=choice.model)

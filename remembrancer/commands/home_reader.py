@@ -111,7 +111,7 @@ class FoundMemory(NamedTuple):
 
 
 class ExaminedFile(msgspec.Struct, frozen=True):
-    """The state of a file of records. `found` may quote SQLite, which names pages and rows but never their content."""
+    """The state of a records file. `found` may quote SQLite, which names pages and rows but never their content."""
 
     path: str
     size_bytes: int
@@ -237,7 +237,7 @@ def _lines_of(
 
 def examine_file(path: Path, schema: Schema) -> ExaminedFile:
     examined = partial(ExaminedFile, str(path), path.stat().st_size if path.exists() else 0)
-    is_former = schema is FORMER  # is imported, never repaired
+    is_former = schema is FORMER  # it is imported, never repaired
     advice_if_damaged = "restore a backup of it, or move it away" if is_former else RESTORE
     try:
         with opened(path) as connection:

@@ -34,21 +34,21 @@ NOT_RECORDED = (TOOL_BEGINS, "PreCompact")
 """Of a tool call and a compaction, only the end is recorded."""
 LONG_MEMBERS = frozenset({"prompt", "last_assistant_message", "prompt_response", "text", "compact_summary"})
 LONG_MEMBER_BYTES, MEMBER_BYTES = 32 * 1024, 2 * 1024
-"""The bytes kept of a turn, and of any other member of the input."""
+"""The maximum size in bytes of a recorded turn, and of any other member of the input."""
 STRING_LIMITS = (2000, 1500, 1000, 500, 100)
 """The lengths to which texts are cut, until a structured member fits."""
 LONGEST_LIST = 50
 LARGEST_INTEGER = 2**63 - 1
 CONTEXT_LOST = b"again"
-"""A note's content if the session's conversation has lost its context."""
+"""The content of a note about a session whose conversation has lost its context."""
 INPUT_WAIT_S = 2.0
 """The time to wait for the input."""
 MAX_WAITING_EVENTS = 5000
-"""Events beyond this number are not recorded."""
+"""If this many events are waiting, no others are recorded."""
 MAX_NOTES = 1000
 """The maximum number of notes on what sessions were given. Above it, all are deleted, and sessions start afresh."""
 DEFAULT_TOKENS = 6000
-"""The tool's default; a different length is passed on to the tool."""
+"""The tool's default. Any other length is passed to the tool."""
 LEAST_TOKENS, MOST_TOKENS = 100, 8000
 DEFAULT_WAIT_S, LATER_WAIT_S = 1.5, 0.3
 """The time to wait for the first prompt's context (which may include starting the runtime), and for later contexts."""
@@ -279,7 +279,7 @@ def client_of(named: str, given: Given) -> str:
 
 
 def session_of(given: Given, environ: Mapping[str, str]) -> str:
-    """The session is named by the same variables as for the bridge, or else by the client. Raises `ValueError`."""
+    """Take the session from the same variables as the bridge, or else from the client. Raises `ValueError`."""
     *ours, claudes = map(environ.get, SESSION_VARIABLES)
     of_client = map(given.get, ("session_id", "sessionId", "conversation_id"))
     session = next(filter(None, (*ours, *of_client, claudes)), None)

@@ -1,4 +1,4 @@
-"""`remembrancer admin maintain`: archive, delete, summarise and clean up now rather than when due."""
+"""`remembrancer admin maintain`: runs maintenance now instead of when it is due."""
 
 from collections.abc import Iterator
 from typing import Final, get_args

@@ -1,4 +1,4 @@
-"""The files that a command writes for a user: durable, private, and never replacing another user's file."""
+"""Writes files for a user. They are durable and private, and never replace another user's file."""
 
 import os
 from collections.abc import Iterator

@@ -1,5 +1,5 @@
-"""Declares commands and prints their reports in one place: for people, or with `--json` for programs. `click` handles
-parsing, groups and completion."""
+"""Declares commands, and prints their reports for people or, with `--json`, for programs. `click` handles parsing,
+groups and completion."""
 
 from __future__ import annotations
 

@@ -37,16 +37,16 @@ from remembrancer.protocol.store_client import StoreAway, StoreClient
 from remembrancer.protocol.wire import Request
 
 CONNECT_S: Final = 10.0
-"""On a busy machine, the launcher holds the lock for seconds before it listens."""
+"""The time limit for connecting. On a busy machine, the launcher holds the lock for seconds before it listens."""
 ANSWER_S: Final = 3.0
-"""A status takes 0.5 s if a process hangs."""
+"""The time limit for an answer. A status takes 0.5 s if a process hangs."""
 STORE_BUDGET_S: Final = 30.0
 """The time to wait for an unavailable store. A runtime starts in one second."""
 STORE_ANSWER_S: Final = 10.0
 
 T = TypeVar("T")
 
-logging.getLogger("remembrancer").addHandler(logging.NullHandler())  # logs are for the processes of a runtime
+logging.getLogger("remembrancer").addHandler(logging.NullHandler())  # only the processes of a runtime write logs
 
 
 def paths_here() -> RuntimePaths:
@@ -82,7 +82,7 @@ def ask(paths: RuntimePaths, question: Request[T]) -> T:
 
 
 def look(paths: RuntimePaths) -> RuntimeStatus | Problem | None:
-    """The runtime's state, or the problem if it does not respond; None if nothing runs. Raises `HomeUnusable`."""
+    """The runtime's state, or the problem if it does not respond. None if nothing is running. Raises `HomeUnusable`."""
     if not is_up(paths):
         return None
     try:

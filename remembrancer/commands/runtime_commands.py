@@ -29,7 +29,7 @@ from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.paths import RuntimePaths
 
 STOP_LIMIT_S: Final = 15.0
-"""Stopping takes 9 s if every process has to be killed."""
+"""The time limit for stopping, which takes 9 s if every process has to be killed."""
 
 
 @command(

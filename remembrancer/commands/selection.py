@@ -57,7 +57,7 @@ Answer = dict[str, Any]
 
 
 class Place(NamedTuple):
-    """A project, by its directory; a project of the home also has its id (`name`), and is named in lists."""
+    """A project, given by its directory. A project of the home also has its id (`name`), and is named in lists."""
 
     directory: str
     name: str = ""
@@ -273,7 +273,7 @@ def without_none(fields: Answer) -> Answer:
 
 
 def warnings_of(answer: Answer) -> dict[str, str]:
-    """An answer's warnings: their codes, by message."""
+    """Map the message of each warning in an answer to its code."""
     return {warning["message"]: warning["code"] for warning in answer.get("warnings", ())}
 
 

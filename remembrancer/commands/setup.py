@@ -48,7 +48,7 @@ ALL: Final = "all-found"
 NAMES: Final = (*(client.name for client in clients()), ALL)
 PLUGIN: Final = Path(__file__).parents[1] / "claude_plugin"
 ANSWER_S: Final = 90.0
-"""Loading the libraries from a cold disk can take many seconds."""
+"""The time limit for an answer. Loading the libraries from a cold disk can take many seconds."""
 STOP_S: Final = 10.0
 EXTRAS: Final[dict[ClientPart, str]] = {"hooks": "hooks", "rules": "instruction file"}
 SELF: Final = "remembrancer setup: "

@@ -48,7 +48,7 @@ def workspace_root(directory: str, settings: Settings) -> str:
 
 
 def is_gone(project: ProjectRef) -> bool:
-    """True if a project was moved or deleted, or `git init` has made it (part of) another project. Reads the disk."""
+    """True if a project was moved or deleted, or became (part of) another project by `git init`. Reads the disk."""
     path = Path(project.path)
     if path.name == ".git" or (path / "HEAD").is_file():
         return not os.path.lexists(path)

@@ -34,7 +34,7 @@ MarkdownFile = Annotated[
     ),
 ]
 Names = tuple[Text, ...]
-"""Separated by commas in a variable."""
+"""In a variable, the names are separated by commas."""
 MOST_EMBEDDERS: Final = 64
 
 
@@ -87,7 +87,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     that does not exist yet or already has the block."""
     http_port: Annotated[int, Meta(ge=0, le=65_535)] = 0
     http_host: Text = "127.0.0.1"
-    """The address to listen on. An address other than loopback requires tokens."""
+    """The address to listen on. Any address other than loopback requires tokens."""
     http_hosts: Names = ()
     http_origins: Names = ()
     http_certificate: Text | None = None
@@ -109,7 +109,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     chunk_overlap: Annotated[int, Meta(ge=0, le=4000)] = 80
     """The number of tokens repeated from the end of the previous chunk; at most half of a chunk."""
     chunk_at_boundaries: bool = True
-    """True if files are cut between headings and blocks; otherwise between lines."""
+    """True to split files between headings and blocks, False to split them between lines."""
     search_max_results: Annotated[int, Meta(ge=1, le=100)] = 8
     """The default number of results of `memory_search`."""
     search_min_score: Weight = 0.3

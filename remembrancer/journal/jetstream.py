@@ -89,7 +89,7 @@ class Server(msgspec.Struct, frozen=True):
     user_seed: str = ""
     """In NATS's formats; empty if the server requires no credentials."""
     ca_pem: str = ""
-    """"" means the authorities that this machine trusts."""
+    """The certificate authorities. "" means those that this machine trusts."""
 
 
 def entries_stream(lane: str) -> str:
@@ -278,7 +278,7 @@ class JetStreamJournal(Journal):
     # The lane on the server
 
     async def _verified(self, lane: str, mark: LaneMark) -> str:
-        """The identity of a lane's journal, once this connection has found a mark in it. Raises `JournalChanged`."""
+        """Find a mark in a lane's journal, once per connection, and return its identity. Raises `JournalChanged`."""
         async with self._connected():
             if lane not in self._journals or mark.journal not in ("", self._journals[lane]):
                 with suppress(Trimmed):  # later entries do not matter
@@ -360,7 +360,7 @@ class JetStreamJournal(Journal):
                         signature_cb=self._key.answer if self._key else None,
                     )
                     transport = cast("Any", client._transport)._io_writer.transport
-                    if transport.get_extra_info("sslcontext") is not None:  # otherwise asyncio complains at the end
+                    if transport.get_extra_info("sslcontext") is not None:  # or asyncio complains at exit
                         transport.get_protocol()._over_ssl = True
             except BaseException as error:
                 await _close(client)

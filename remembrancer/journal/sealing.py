@@ -72,7 +72,7 @@ def unseal(keyring: Keyring, sealed: bytes, *belongs_to: str) -> bytes:
 
 
 def _joined(parts: Sequence[str]) -> bytes:
-    """The parts, joined unambiguously."""
+    """Join the parts unambiguously."""
     encoded = [part.encode() for part in parts]
     return b"".join(struct.pack(">I", len(part)) + part for part in encoded)
 

@@ -290,12 +290,12 @@ def read_invitation(text: str) -> Membership:
 
 
 def _with_shown_title(membership: Membership) -> Membership:
-    """Others wrote the title, so it is reduced to one harmless line."""
+    """Reduce the title, which others wrote, to one harmless line."""
     return msgspec.structs.replace(membership, title=" ".join(neutralised(membership.title).split())[:MAX_TITLE])
 
 
 def _connection(server: Server) -> JetStreamJournal:
-    """Raises `ConfigurationError` for a database."""
+    """Raises `ConfigurationError` for a PostgreSQL database."""
     if any(url.startswith(("postgresql://", "postgres://")) for url in server.urls):
         raise ConfigurationError(BY_DATABASE)
     return JetStreamJournal(server)

@@ -83,7 +83,7 @@ def is_proper(name: str, kind: str) -> bool:
 
 
 def found_names(text: str, *, is_entity: bool = False) -> tuple[FoundName, ...]:
-    """The names in a text, certain ones first. `is_entity`: the text describes an entity and begins with its name."""
+    """The names in a text, certain ones first. With `is_entity`, the text begins with the name of an entity."""
     read = _ENDLESS.sub(" ", _URL.sub(" ", _HEADINGS.sub("", text[:READ])))
     described = _DESCRIBED.match(read) if is_entity else None
     own_name = [] if described is None else [FoundName(described[1], "custom", CERTAIN)]

@@ -1,8 +1,8 @@
-"""Words in a text that the full-text tokenizer does not recognise; they are also indexed and searched. Pure.
+"""Extra words for the index and the search, where the full-text tokenizer does not recognise a text's words. Pure.
 
 The tokenizer (`unicode61`) splits words at everything that is neither a letter nor a digit. So it sees one word in
 `connectionPoolSize`, three in `connection-pool-size`, one in a whole Chinese sentence, and a fragment for each letter
-of pointed Hebrew. The same extra spellings are made from stored texts and from queries:
+of pointed Hebrew. The same extra spellings are added to stored texts and to queries:
 
 - the parts of camelCase (`connection pool size`), and of a name with a number (`sha 256`, `python 3 11`);
 - a name of several parts as one word (`connectionpoolsize`, `econnreset104`), so that each spelling finds it;

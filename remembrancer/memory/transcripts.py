@@ -2,7 +2,7 @@
 
 Two formats are recognized line by line. Claude Code writes one JSON object per line into
 `~/.claude/projects/<project>/<session>.jsonl`, with `type`, `message`, `uuid`, `timestamp`, `sessionId` and `cwd`;
-Codex into `~/.codex/sessions/**/rollout-*.jsonl`, with `timestamp`, `type` and `payload`. Both append; a resumed
+Codex into `~/.codex/sessions/**/rollout-*.jsonl`, with `timestamp`, `type` and `payload`. Both append. A resumed
 session may copy earlier messages into a new file, under the same `uuid`s.
 """
 

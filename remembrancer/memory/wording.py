@@ -10,7 +10,7 @@ from typing import Final
 from remembrancer.memory.lexicon import word_lists
 
 _END_MARKS: Final = ".!…;,。！｡；，۔।"
-"""Not the question mark: a question differs from a statement."""
+"""The question mark is not included, since a question differs from a statement."""
 _BLANKS: Final = re.compile(r"[^\S\r\n]+")
 _SUFFIXES: Final = (("ies", "y"), ("ing", ""), ("ed", ""), ("es", ""), ("s", ""))
 _NO_SUFFIX: Final = ("ss", "us", "is", "eed")
@@ -108,7 +108,7 @@ def significant_words(text: str) -> tuple[str, ...]:
 
 
 def same_in_words(one: str, other: str) -> bool:
-    """A part may move from the end to the beginning: "Before each push, run the tests"."""
+    """True for the same words, even if a part has moved to the front: "Before each push, run the tests"."""
     if normalised(one) == normalised(other):
         return True
     a, b = significant_words(one), significant_words(other)

@@ -217,7 +217,7 @@ class ReadMemories(Request[Memories[Material]], frozen=True):
 
 class FindNear(Request[tuple[tuple[tuple[Material, float], ...], ...]], frozen=True):
     """For each of these memories (by number), find the nearest active memories of a project (None: of the user) and
-    their cosines, nearest first. The answer has no vectors, and no memories of scope session."""
+    their cosines, nearest first. The answer has no vectors and no session memories."""
 
     project: ProjectRef | None
     numbers: tuple[int, ...]

@@ -79,7 +79,7 @@ class GatewayHealth(msgspec.Struct, frozen=True, tag=True):
     queue_rejected: int
     store: Literal["connected", "reconnecting", "away", "degraded"]
     queue_stuck: dict[str, str] = {}
-    """The projects (or `user`) whose oldest queued write is refused at the moment, with the reason."""
+    """The projects (or `user`) whose oldest queued write is currently refused, with the reason."""
     queue_stuck_at: dict[str, str] = {}
     """The paths of the projects in `queue_stuck`."""
     queue_damage: str | None = None

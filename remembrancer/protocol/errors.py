@@ -262,7 +262,7 @@ def is_disk_full(path: Path) -> bool:
 
 
 def disk_full(message: str, path: Path) -> StorageFull:
-    """The error with both sizes: the limit is the file's size plus the free space of the file system for this user."""
+    """Build the error with both sizes. The limit is the file's size plus the disk space that is free for this user."""
     try:
         current_bytes = size_on_disk(path)
         free_bytes = shutil.disk_usage(path.parent).free

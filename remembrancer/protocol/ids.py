@@ -30,8 +30,8 @@ def check_project_id(project_id: str) -> str:
 
 
 def derive_id(*parts: object) -> str:
-    """32 hexadecimal digits that depend only on these parts. The operation id of a request is made from the bridge, the
-    request's id, the tool and its arguments, so a replay has the same operation id."""
+    """32 hexadecimal digits that depend only on these parts. The operation id of a request is derived from the bridge,
+    the request's id, the tool and its arguments, so a replay has the same operation id."""
     return hashlib.sha256(_canonical.encode(parts)).hexdigest()[:32]
 
 

@@ -65,7 +65,7 @@ class Scores(msgspec.Struct, frozen=True, omit_defaults=True):
     """The probability in [0, 1] that the memory answers the query. With a ranking by formula, or during an outage, the
     degree to which it matches."""
     shares: dict[str, float] = {}
-    """The contribution to the score by each feature of `memory/features.py`."""
+    """What each feature of `memory/features.py` contributes to the score."""
     cosine: float | None = None
     """The cosine of the best passage with the task; None if no vectors were searched."""
 
@@ -422,7 +422,7 @@ class ContextGathered(msgspec.Struct, frozen=True, tag=True):
 
 class GatherContext(SessionRequest[ContextGathered], frozen=True):
     """Gather the memories that a session needs for its task: everything that is valid, if it fits into `tokens`, or a
-    selection of `part_tokens` and, with `with_subjects`, the subjects of the rest. No access is counted."""
+    selection of `part_tokens` and, with `with_subjects`, the subjects of the rest. Does not count as an access."""
 
     task: str = ""
     files: tuple[str, ...] = ()

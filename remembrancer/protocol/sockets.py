@@ -113,7 +113,7 @@ class _OpenRequest(NamedTuple):
 
 class _Endpoint(abc.ABC, Generic[In]):
     """The common part of both kinds of sockets. `to` and `sender` are the routing id of a router's peer, the first
-    frame of a router's messages; they are empty at a dealer."""
+    frame of a router's messages. A dealer leaves them empty."""
 
     _frame_count: ClassVar[int]
 
@@ -128,7 +128,7 @@ class _Endpoint(abc.ABC, Generic[In]):
         self._read: list[tuple[zmq.asyncio.Socket, asyncio.Task[None]]] = []
         """The sockets that are being read, with the tasks that read them."""
         self._context: zmq.asyncio.Context | None = None
-        """None: the process's context."""
+        """None means the process's context."""
         self._pending: dict[int, _OpenRequest] = {}
 
     def _make(self, kind: int) -> zmq.asyncio.Socket:

@@ -106,7 +106,7 @@ def lower_priority() -> None:
 
 
 def lower_thread_priority() -> None:
-    """Also lowers the priority of threads that this thread starts. Only Linux has per-thread niceness (sched(7))."""
+    """Lower the priority of this thread and of those it starts. Only Linux has per-thread niceness (sched(7))."""
     if sys.platform == "linux" and not IS_PORTABLE:
         import threading
 

@@ -60,8 +60,8 @@ class ArgumentDecoder(Generic[T]):
         self.schema = input_schema(arguments)
 
     def decode(self, arguments: dict[str, Any]) -> T:
-        """A bare string stands for a list of one item, and `null` for a missing optional field; a list or an object may
-        be JSON text, as some clients send it. Raises `InvalidInput`, which names the field."""
+        """A bare string stands for a list of one item, and `null` for a missing optional field. A list or an object may
+        be JSON text, since some clients send it as text. Raises `InvalidInput`, which names the field."""
         for alias, name in self.aliases.items():
             if alias in arguments:
                 if name in arguments:

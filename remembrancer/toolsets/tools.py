@@ -71,7 +71,7 @@ class Queued(Exception):
 
 @dataclass
 class Call:
-    """One tool call, made at `received_at` (seconds since the epoch), and the caveats of its answer."""
+    """One tool call, received at `received_at` (seconds since the epoch), with the caveats for its answer."""
 
     tool: str
     caller: Caller

@@ -39,7 +39,7 @@ _PRESENT = pattern_of(r"(?:today|tonight|this (?!past |<any_month>|.*\d))")
 """In a query about the future, these do not name a memory's time."""
 
 LONGEST_OF_PERIOD: Final = 200
-"""In characters. A longer query asks for something specific."""
+"""The maximum length in characters. A longer query asks for something specific."""
 KINDS_NAMED: Final = {word: cast(Kind, kind) for kind, words in word_lists("kinds").items() for word in words}
 """Maps words to the kinds they name. "Event" is not a kind, and an outage is stored with its fix."""
 _PAST: Final = word_lists("period_questions")["past"]

@@ -200,7 +200,7 @@ class _Directory:
     def create(self, path: str, file_text: str) -> str:
         self._check_free(path, f"File {path} already exists", PATH)
         for file in self._files.values():
-            if file.text == file_text and not file.is_group:  # the same text is one memory, which has only one name
+            if file.text == file_text and not file.is_group:  # equal texts are one memory, which has only one name
                 raise InvalidInput(f"File {file.path} has the same text", field="file_text")
         self._store(normal_path(path), file_text, is_file=True)
         return f"File created successfully at: {path}"

@@ -49,7 +49,7 @@ MOST_SKIPPED: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """`shown` is the path for people: relative to the workspace if the file is inside it."""
+    """`shown` is the path shown to people, relative to the workspace if the file is inside it."""
 
     shown: str
     path: Path
@@ -175,7 +175,7 @@ def _own_directory() -> list[Path]:
 
 
 def _vscode_projects() -> list[Path]:
-    """Next to these folders, VS Code also keeps memories of individual conversations."""
+    """VS Code keeps memories of single conversations next to these folders. Those are not read."""
     folder = f"workspaceStorage/*/GitHub.copilot-chat/{_VSCODE_MEMORIES}/repo"
     return sorted(place for data in _VSCODE_DATA for place in Path(data).expanduser().glob(folder))
 

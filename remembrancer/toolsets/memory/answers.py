@@ -40,7 +40,7 @@ _TIMES: Final = frozenset(
 
 
 def iso(seconds: float) -> str:
-    """ISO 8601 in UTC, to the second."""
+    """Format a time as ISO 8601 in UTC, to the second."""
     at = moment(seconds).replace(microsecond=0, tzinfo=None)
     return f"{at.isoformat()}Z"  # strftime formats the year 33 with two digits
 

@@ -233,7 +233,7 @@ def _scope_and_kind(arguments: MemoryArguments, content: str, at: float) -> tupl
     if arguments.kind is None and arguments.type is not None:
         likely = kind_of(content, at)
         return scope, arguments.type, likely if type_of_kind(likely) == arguments.type and likely != "fact" else None
-    # a memory with a day may be a record of the past
+    # a memory with a day may record the past
     is_coming = arguments.occurred_at is None and is_appointment(content, at)
     kind = arguments.kind or (OPEN_END if is_coming else kind_of(content, at))
     return "session" if kind in SESSION_KINDS else scope, type_of_kind(kind), kind
