@@ -91,7 +91,7 @@ def figures_of(haystacks: Sequence[Haystack], shown: Sequence[set[tuple[str, str
 
 
 def main() -> None:
-    """Print the share of contradictions that is found, and the share of wrong pairs."""
+    """Print the share of contradictions found, and the share of wrong pairs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", type=Path)
     given = parser.parse_args()

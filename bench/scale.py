@@ -1,7 +1,7 @@
 """Measures the figures that grow with the number of memories: `python -m bench.scale [--sizes N …]`.
 
 One project grows to 1,000, then to 10,000 … memories (`bench.varied_text`), which are stored and queried through a real
-client. At each size it is embedded and measured.
+client. At each size, everything is embedded and measured.
 """
 
 import argparse

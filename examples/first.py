@@ -1,4 +1,4 @@
-"""`python -m examples.first`: shows, in a minute, two sessions with one memory, which survives a kill, is found, and is
+"""`python -m examples.first`: two sessions with one memory, in a minute. It survives a kill, is found and is
 replaced."""
 
 import asyncio

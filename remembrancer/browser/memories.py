@@ -238,7 +238,7 @@ async def erase(view: View) -> Response:
 
 
 async def change(view: View) -> Response:
-    """Make one change to all ticked memories. The address of the next page contains the undo."""
+    """Make one change to all ticked memories. The URL of the next page contains the undo."""
     chosen = [value for name, value in view.form if name == "id"]
     what = view.field("what")
     if not chosen:

@@ -193,7 +193,7 @@ def when_due(due: float) -> str:
 
 
 def _matching(text: str, question: str) -> str:
-    """The text or, if it is long, its part from the sentence with the most terms of the question on."""
+    """The text. A long text is cut to begin at the sentence with the most terms of the question."""
     terms = terms_of(question)
     if len(text) <= WHOLE_CHARACTERS or not terms:
         return text

@@ -105,7 +105,7 @@ class View:
         return {each.session_id: each for each in listed}
 
     async def whole_id(self, text: str) -> str:
-        """Resolve a memory's id, a part of it, or the address of its page to the full id."""
+        """Resolve a memory's id, a part of it, or the URL of its page to the full id."""
         name = text.rstrip("/").rpartition("/")[2].partition("?")[0]
         if (part := part_of_id(name)) is None:
             return f"{MEMORY_PREFIX}{name}" if name and ":" not in name else name

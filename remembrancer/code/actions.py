@@ -187,7 +187,7 @@ def says_never(content: str) -> bool:
 
 
 def fact_of(memory: RecalledMemory, terms: frozenset[str]) -> str:
-    """The whole memory, or its text from the sentence with the most of these terms on."""
+    """The whole memory, or the rest of it from the sentence with the most of these terms."""
     text = " ".join(memory.content.split())
     if estimate_tokens(text) <= TOKENS_OF_FACT:
         return text

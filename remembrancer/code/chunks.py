@@ -71,7 +71,7 @@ _TYPES_IN_LINES: Final = {"class", "struct", "interface", "trait", "protocol", "
 
 
 class Chunk(NamedTuple):
-    """Lines are numbered from 1, inclusive. `name` is dotted, as in `Class.method`, and `head` is the signature."""
+    """Line numbers start at 1 and are inclusive. `name` is dotted, as in `Class.method`. `head` is the signature."""
 
     start_line: int
     end_line: int

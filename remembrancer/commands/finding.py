@@ -316,7 +316,7 @@ def _gather(where: Where, tool: str, arguments: Answer) -> tuple[list[Answer], d
 
 
 def _await_model(conversation: GatewayConnection) -> None:
-    """Wait briefly for a loading model and for vectors before the query, since each answer counts as a use."""
+    """Before a query, wait briefly for the model to load and for vectors, since each answer counts as a use."""
     if conversation.call("get_memory_status").get("embedding", {}).get("workers"):
         return
     conversation.call("list_memories", limit=1)  # unlike a status request, this wakes idle workers

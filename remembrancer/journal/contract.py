@@ -102,8 +102,8 @@ class Journal(Protocol):
 
     async def read(self, lane: str, *, after: LaneMark, limit: int = 1000) -> EntryPage:
         """Return at most `limit` entries after a mark, without a gap, and at least one if any exist. Raises `Trimmed`
-        if the next entry was deleted, `EntryDamaged` if it was not written like this by a member, `KeyMissing` if this
-        host lacks its key, or `JournalChanged`."""
+        if the next entry was deleted, `EntryDamaged` if it was damaged or forged, `KeyMissing` if this host lacks its
+        key, or `JournalChanged`."""
 
     def watch(self, lane: str) -> AsyncIterator[None]:
         """Yield soon after each append, and occasionally without one, as a hint to read."""

@@ -120,7 +120,7 @@ class JetStreamJournal(Journal):
         self._refusal = ""
         """The server's reason for refusing this host or a request."""
         self._journals: dict[str, str] = {}
-        """The identities of the journals, by lane, that the current connection has verified."""
+        """Maps each lane to its journal's identity, once the current connection has verified it."""
 
     async def send_account(self, account_jwt: str) -> None:
         if "error" in await self._ask("$SYS.REQ.CLAIMS.UPDATE", account_jwt.encode()):
@@ -234,7 +234,7 @@ class JetStreamJournal(Journal):
         return snapshot
 
     async def _drop_unfinished(self, lane: str) -> None:
-        """Delete the incomplete snapshots of killed hosts. A host that is still writing notices, and tries again."""
+        """Delete the incomplete snapshots of killed hosts. A host that is still writing one retries."""
         begun = await self._info(lane, subjects=f"rmb.{lane}.s.piece.>")
         names = {subject.split(".")[-2] for subject in begun["state"].get("subjects") or ()}
         for name in names.difference(snapshot.name for snapshot in await self.snapshots(lane)):

@@ -29,7 +29,7 @@ _WORD: Final = re.compile(r"\s+")
 
 
 class Chunk(NamedTuple):
-    """Lines are numbered from 1, inclusive; the first and last may be partial. `heading` looks like `Setup > Linux`."""
+    """Line numbers start at 1 and are inclusive. The end lines may be partial. `heading` looks like `Setup > Linux`."""
 
     start_line: int
     end_line: int
@@ -38,7 +38,7 @@ class Chunk(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Lines are numbered from 0, and `end` is exclusive. A heading has a level from 1 to 6, and ends its own `path`."""
+    """Line numbers start at 0, and `end` is exclusive. A heading's level is 1 to 6, and its `path` ends with itself."""
 
     first: int
     end: int

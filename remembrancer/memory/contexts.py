@@ -107,7 +107,7 @@ def choose(
 
     ranked = sorted(standing, key=weight_of, reverse=True)
     reserved = room - STANDING_SHARE * tokens
-    take((each for each in ranked if each.scope != "user"), (room - reserved) / 2)  # there may be many of the user's
+    take((each for each in ranked if each.scope != "user"), (room - reserved) / 2)  # the user may have many memories
     take(ranked, room - reserved)
     take(ends, max(LEAST_FOR_ENDS, ENDS_SHARE * tokens))
     take(rest, room)

@@ -30,7 +30,7 @@ FADING: Final[Mapping[Scope, Fading]] = {
     "user": Fading(30 * DAY_S, 0.2, 0.02, 90 * DAY_S, 2),
 }
 DELETE_AFTER_S: Final = 90 * DAY_S
-"""A project's archived memory is forgotten, and can be restored, after this time without a change."""
+"""A project's archived memory that has not changed for this long is forgotten. It can be restored."""
 
 
 def accessed_at(memory: ListedMemory | PortableMemory) -> float:

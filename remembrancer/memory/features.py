@@ -18,7 +18,7 @@ Column = NDArray[np.float64]
 COSINE_FLOOR: Final = 0.1
 """The cosine of two unrelated texts with the default model."""
 ANSWERING_COSINE: Final = 0.32
-"""The cosine of a possible answer. A best candidate below it does not get the full 1."""
+"""The cosine of a possible answer. A best candidate below it does not score the maximum of 1."""
 SAME_SUBJECT_COSINE: Final = 0.5
 """Above this cosine, two facts are increasingly likely to be about the same subject."""
 LAST_S: Final = 10 * DAY_S

@@ -30,7 +30,7 @@ def directories_of(places: Sequence[str]) -> tuple[str, ...]:
 
 
 def daily_note(at: float, places: Sequence[str]) -> str:
-    """The path of the day's note in the first directory, in local time. Raises `InvalidInput` without a directory."""
+    """The path of a local day's note in the first directory. Raises `InvalidInput` if there is no directory."""
     directories = directories_of(places)
     if not directories:
         raise InvalidInput(f"path is missing: it must be one of {', '.join(places)}", field="path")

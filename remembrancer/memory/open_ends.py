@@ -197,7 +197,7 @@ _IN_MONTH: Final = re.compile(rf"\b(?:in|by|until|of|this) (?P<month>{'|'.join(M
 def asks_for_open_ends(query: str) -> bool:
     """True for "what is left to do?" and "what must be done by Friday?", but not if a word names a subject."""
     if query.isascii() and _OPEN.isdisjoint(_words_in(query)) and not _TO_BE_DONE.search(query):
-        return False  # most queries end here: searching for times would double the time of the call
+        return False  # most queries end here: searching for times would double the call's duration
     words = _words_in(without_times(_MIDDLE.sub("15 ", query)))
     return bool(words & _OPEN or _TO_BE_DONE.search(query)) and words <= _AROUND
 
@@ -277,7 +277,7 @@ def moved_to(text: str, at: float, due: float | None) -> float | None:
 
 
 def may_be_moved(text: str, at: float, due: float | None) -> bool:
-    """True if a text names a future day other than `due`, so that it hardly means that the open end is done."""
+    """True if a text names a future day other than `due`, which makes it unlikely that the open end is done."""
     days = moved_to(text, at, due), due and due_of_open_end(text, at, UTC)
     return any(day and at < day != due for day in days)
 

@@ -19,13 +19,13 @@ from remembrancer.protocol.kinds import RULES_OF_WORK
 from remembrancer.protocol.reads import ListedMemory
 
 PROBABLE: Final = 0.4
-"""At this probability, the session that stored the later memory is notified. Of 343 such pairs, judged by weights
-fitted without their author, 226 were right (`bench.replaced`, without MemoryCode)."""
+"""At this probability or above, the session that stored the later memory is notified. Of 343 such pairs, judged by
+weights fitted without their author, 226 were right (`bench.replaced`, without MemoryCode)."""
 REPLACED: Final = 0.55
-"""At this probability, lists mark the earlier memory, and contexts silently leave it out."""
+"""At this probability or above, lists mark the earlier memory, and contexts silently leave it out."""
 POSSIBLE: Final = 0.2
-"""At this probability, recalls mark the earlier memory, and Review asks a person to decide. Of 51 such pairs from one
-day, by an author outside the fitting data, 36 were right."""
+"""At this probability or above, recalls mark the earlier memory, and Review asks a person to decide. Of 51 such pairs
+from one day, by an author outside the fitting data, 36 were right."""
 RIVAL: Final = 1 / 3
 """Review hides a pair while another pair with one of its memories is more than three times as likely."""
 LEAST_COSINE: Final = 0.3
@@ -39,7 +39,7 @@ LONGEST_RULE: Final = 20
 MOST_WORDS: Final = 30
 MOST_NEARER: Final = 6
 MOST_LEAD: Final = 0.3
-"""These features are limited to this value."""
+"""The lead features are clipped to this value, positive or negative."""
 NUMBERED: Final = 2
 """A number or name after at most this many words probably identifies one of several things."""
 LEAST_FRAME: Final = 0.5

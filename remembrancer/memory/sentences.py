@@ -60,7 +60,7 @@ def says_more(older: str, newer: str) -> bool:
 
 
 def from_best_sentence(text: str, score: Callable[[str], int]) -> str:
-    """The text from its best sentence on, on one line, with "…" in place of earlier sentences."""
+    """The text on one line, beginning with its best sentence. "…" replaces the earlier ones."""
     sentences = split_sentences(text) or [""]
     scores = [score(each) for each in sentences]
     best = scores.index(max(scores))

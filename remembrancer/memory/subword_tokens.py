@@ -1,4 +1,4 @@
-"""Extra words for the index and the search, where the full-text tokenizer does not recognise a text's words. Pure.
+"""Extra words that the full-text tokenizer does not find in a text, for the index and for queries. Pure.
 
 The tokenizer (`unicode61`) splits words at everything that is neither a letter nor a digit. So it sees one word in
 `connectionPoolSize`, three in `connection-pool-size`, one in a whole Chinese sentence, and a fragment for each letter

@@ -1,4 +1,4 @@
-"""The durations of tool calls. A slow call is logged in one line, without any text of a memory or of a query."""
+"""The durations of tool calls. A slow call is logged in one line, without text from memories or queries."""
 
 import logging
 from collections import deque

@@ -1,4 +1,4 @@
-"""The interface through which tools use their process, and the results of reads and writes."""
+"""The interface of the services that tools use, and the results of reads and writes."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field

@@ -389,7 +389,7 @@ def cut_notice(shown: int, offset: int | None) -> Notice:
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """An answer with its compact JSON text, or only a text."""
+    """An answer with its compact JSON text, or only text."""
 
     answer: Answer | None
     text: str

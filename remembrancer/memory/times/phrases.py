@@ -254,7 +254,7 @@ class _Rule(NamedTuple):
 
 @cache
 def _rules() -> tuple[_Rule, ...]:
-    """Compiled when a query first needs them, which saves a few milliseconds at the start of the store."""
+    """Compiled when a query first needs them, which saves a few milliseconds when the store starts."""
     rows: list[dict[str, Any]] = _FILE["rules"]
     return tuple(
         _Rule(
