@@ -1,8 +1,8 @@
 """The fields of a memory, one row each, with the type of the value, its limit, and how changes treat it. All code that
 iterates over fields uses these rows.
 
-A new field needs a line in `MemoryFields` and in `UpdateMemory` of `protocol/writes.py`, a row here, a column (a step
-of `MEMORY` in `actors/store/records/schema.py`), and an argument (`GivenFields` in `toolsets/memory/fields.py`).
+A new field needs a line in `OptionalFields` of `protocol/writes.py`, a row here, a column (a step of `MEMORY` in
+`actors/store/records/schema.py`), and an argument (`GivenFields` in `toolsets/memory/fields.py`).
 """
 
 from collections.abc import Callable, Sequence

@@ -52,9 +52,22 @@ MENTIONED_WITH: Final = "mentioned_with"
 DESCRIBED_AS: Final = "described_as"
 
 
-class ShownFields(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields of a memory that lists show. This class and `MemoryFields` are the only definition of a memory's
-    fields. Times are seconds since the epoch. A `kind` of None follows from the type."""
+class OptionalFields(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of a memory that may be unknown, or that a change may leave as they are. Times are seconds since the
+    epoch. A `kind` of None follows from the type. `due` is the time by which an open end must be done."""
+
+    kind: Kind | None = None
+    summary: str | None = None
+    domain: str | None = None
+    occurred_at: float | None = None
+    valid_from: float | None = None
+    valid_until: float | None = None
+    due: float | None = None
+
+
+class ShownFields(OptionalFields, frozen=True, kw_only=True):
+    """The fields of a memory that lists show. A memory's fields are defined only here, in `OptionalFields` and in
+    `MemoryFields`."""
 
     content: str
     type: MemoryType
@@ -62,16 +75,8 @@ class ShownFields(msgspec.Struct, frozen=True, kw_only=True):
     importance: float = 0.5
     tags: tuple[str, ...] = ()
     source: SourceRef = SourceRef()
-    occurred_at: float | None = None
-    kind: Kind | None = None
-    summary: str | None = None
     confidence: float = 0.5
-    domain: str | None = None
-    valid_from: float | None = None
-    valid_until: float | None = None
     metadata: dict[str, Any] = {}
-    due: float | None = None
-    """The time by which an open end must be done."""
     done: bool = False
 
     @property
@@ -175,12 +180,13 @@ class TextEdit(msgspec.Struct, frozen=True):
 Clearable = Literal["valid_from", "valid_until", "due", "occurred_at"]
 
 
-class UpdateMemory(OfMemory, frozen=True):
+class UpdateMemory(OptionalFields, frozen=True, tag=True, tag_field="change", omit_defaults=True):
     """Change a memory. Fields that are None or empty stay as they are; `cleared` names times to remove. `metadata` and
     `structured` are merged into the current values; a value of None removes its key. `remove_entities` are names. A
     `supersedes` link also ends the validity of its target. `tags` and `related` replace the current values; missing
     related memories are skipped."""
 
+    memory_id: str
     content: str | TextEdit | None = None
     importance: float | None = None
     add_tags: tuple[str, ...] = ()
@@ -188,21 +194,14 @@ class UpdateMemory(OfMemory, frozen=True):
     metadata: dict[str, Any] | None = None
     add_entities: tuple[EntityRef, ...] = ()
     remove_entities: tuple[str, ...] = ()
-    kind: Kind | None = None
-    summary: str | None = None
     structured: dict[str, Any] | None = None
     confidence: float | None = None
-    domain: str | None = None
-    valid_from: float | None = None
-    valid_until: float | None = None
     add_links: tuple[LinkRef, ...] = ()
     remove_links: tuple[LinkRef, ...] = ()
     cleared: tuple[Clearable, ...] = ()
     tags: tuple[str, ...] | None = None
     related: tuple[str, ...] | None = None
-    due: float | None = None
     done: bool | None = None
-    occurred_at: float | None = None
     reason: str | None = None
 
 
@@ -305,7 +304,7 @@ def memory_id_of(change: Change) -> str | None:
     match change:
         case ImportMemory(memory=memory):
             return memory.id
-        case StoreMemory() | OfMemory():
+        case StoreMemory() | UpdateMemory() | OfMemory():
             return change.memory_id
         case _:
             return None
