@@ -264,7 +264,6 @@ def at_noon() -> Iterator[None]:
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
-    """A working tree with a directory for notes."""
     directory = tmp_path / "shop"
     (directory / "memory").mkdir(parents=True)
     return directory

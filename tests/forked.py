@@ -97,11 +97,9 @@ class ForkedProcess:
         return code
 
     def kill(self) -> None:
-        """`kill -9`."""
         self.send_signal(signal.SIGKILL)
 
     def send_signal(self, number: int) -> None:
-        """Send it a signal, unless it is gone."""
         if self.poll() is None:
             os.kill(self.pid, number)
 
@@ -343,7 +341,6 @@ def _command_at_terminal(arguments: tuple[str, ...]) -> None:
 
 
 def redirect(printed: Path, complained: Path, given: Path = Path(os.devnull)) -> None:
-    """Redirect this process's input, output and errors to these files, from here on."""
     written = os.O_WRONLY | os.O_APPEND | os.O_CREAT
     for number, path, flags in ((0, given, os.O_RDONLY), (1, printed, written), (2, complained, written)):
         opened = os.open(path, flags, 0o600)
@@ -359,7 +356,6 @@ def _reopen() -> None:
 
 
 def run_bridge(*arguments: str) -> None:
-    """Run `remembrancer mcp`."""
     sys.stdout = os.fdopen(1, "w", closefd=False)
     _main("mcp", *arguments)
 

@@ -1,5 +1,3 @@
-"""Repositories that tests make."""
-
 import subprocess
 from pathlib import Path
 
@@ -19,6 +17,5 @@ def make_repository(directory: Path) -> Path:
 
 
 def make_worktree(repository: Path, at: Path) -> None:
-    """Make a repository of a directory, with a commit, and a worktree of it."""
     for arguments in (("init",), ("commit", "--allow-empty", "-m", "one"), ("worktree", "add", str(at))):
         git(*arguments, at=repository)

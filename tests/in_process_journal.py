@@ -13,8 +13,6 @@ from remembrancer.protocol.errors import InvalidInput, JournalAway, JournalChang
 
 
 class _Lane:
-    """The entries of a lane, and what belongs to it."""
-
     def __init__(self) -> None:
         self.identity = secrets.token_hex(16)
         self.ids: list[str] = []

@@ -21,7 +21,6 @@ class Link:
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[int]:
-        """Its own port."""
         server = await asyncio.start_server(self._forward, LOOPBACK, 0)
         try:
             yield server.sockets[0].getsockname()[1]
@@ -41,11 +40,9 @@ class Link:
                 end.close()
 
     def open(self) -> None:
-        """Let everything through."""
         self._set("open")
 
     def cut(self) -> None:
-        """Break the connections, and each new one."""
         self._set("cut")
 
     def hold(self, *, answers_alone: bool) -> None:
@@ -53,7 +50,6 @@ class Link:
         self._set("answers held" if answers_alone else "held")
 
     def slow(self) -> None:
-        """Let everything through late."""
         self._set("slow")
 
     def passed(self, data: bytes, *, is_answer: bool) -> bytes:

@@ -28,8 +28,6 @@ def binary() -> str:
 
 
 class Started(ServerProcess):
-    """A server of the configuration in a directory."""
-
     def __init__(self, directory: Path, address: str) -> None:
         super().__init__(directory, address, binary(), "-c", "server.conf")
 

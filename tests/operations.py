@@ -37,13 +37,11 @@ def store_operation(
 
 
 def result_of(applied: Applied) -> StoredResult:
-    """The result of storing."""
     assert isinstance(applied.result, StoredResult)
     return applied.result
 
 
 def memory_id_of(operation: Operation) -> str:
-    """The id of the memory that an operation makes or changes."""
     memory_id = writes.memory_id_of(operation.change)
     assert memory_id is not None
     return memory_id
@@ -57,5 +55,4 @@ def change_operation(
     project: ProjectRef = PROJECT,
     requested_at: float = REQUESTED_AT,
 ) -> Operation:
-    """An operation that changes a memory. `name` is its identity."""
     return Operation(name, project, session_id, requested_at, change)

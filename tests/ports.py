@@ -61,7 +61,6 @@ class ServerProcess:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it, and wait until it listens."""
         environ = {name: value for name, value in os.environ.items() if name != "REMEMBRANCER_HOME"}
         with (self.directory / "log").open("ab") as log:
             self.process = subprocess.Popen(self._command, cwd=self.directory, stdout=log, stderr=log, env=environ)
@@ -80,12 +79,10 @@ class ServerProcess:
             self.process = None
 
     def pause(self) -> None:
-        """Have it stand still."""
         assert self.process is not None
         self.process.send_signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
-        """Let it run again."""
         assert self.process is not None
         self.process.send_signal(signal.SIGCONT)
 
@@ -104,11 +101,9 @@ class ServerProcess:
 
 class QuietHandler(BaseHTTPRequestHandler):
     def answer(self) -> None:
-        """Answer a POST."""
         raise NotImplementedError
 
     def asked(self) -> Any:
-        """The JSON of a POST."""
         return json.loads(self.rfile.read(int(self.headers["Content-Length"])))
 
     def reply(self, status: int, body: bytes, content_type: str = "application/json", **headers: str) -> None:
@@ -127,7 +122,6 @@ class QuietHandler(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving(handler: type[QuietHandler]) -> Iterator[str]:
-    """The address of a web server."""
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()

@@ -42,7 +42,6 @@ def command(
     timeout_s: float = PATIENCE_S,
     variables: Mapping[str, str] = MappingProxyType({}),
 ) -> subprocess.CompletedProcess[str]:
-    """Run `remembrancer`, with these variables of the environment."""
     environ = {**os.environ, "REMEMBRANCER_HOME": str(home), **variables}
     done = run_command(*arguments, environ=environ, stdin=stdin.encode(), timeout_s=timeout_s, directory=directory)
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
@@ -66,7 +65,6 @@ def patiently(*arguments: str, home: Path, **options: Any) -> subprocess.Complet
 
 
 def files_with(home: Path, word: bytes) -> list[Path]:
-    """The files of a home in which a word is to be read."""
     return [path for path in home.rglob("*") if path.is_file() and word in path.read_bytes()]
 
 
@@ -91,13 +89,10 @@ def status_of(home: Path) -> RuntimeStatus | None:
 
 
 class Runtime:
-    """The runtime of one home, whoever started it."""
-
     def __init__(self, home: Path) -> None:
         self.home = home
 
     async def status(self) -> dict[str, Any]:
-        """The output of `remembrancer status --json`."""
         # Without this task's context, by which a library could take the thread to have an event loop already.
         return await asyncio.get_running_loop().run_in_executor(None, self._status)
 
@@ -126,7 +121,6 @@ class Runtime:
         return _is_ready(status) and status["write_queue"]["depth"] == 0 and status["embedding"]["pending"] == 0
 
     async def down(self) -> None:
-        """Stop it."""
         await asyncio.get_running_loop().run_in_executor(None, stop_runtime, self.home)
 
     def recorded(self) -> list[tuple[str, int]]:
@@ -139,7 +133,6 @@ class Runtime:
                     return [(process["role"], process["pid"]) for process in processes]
 
     def process(self, role: str) -> psutil.Process:
-        """The first process of a role."""
         return psutil.Process(self.pid(role))
 
     def pid(self, role: str) -> int:
@@ -169,7 +162,6 @@ class Runtime:
 
     @property
     def database(self) -> Path:
-        """The file of records."""
         return self.home / "memory.db"
 
     def contents(self) -> dict[str, str]:
@@ -178,7 +170,6 @@ class Runtime:
         return dict(self.rows(f"SELECT id, content FROM memories WHERE kind != '{SESSION_RECORD}'"))
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
-        """The answer of the records on disk to a query."""
         return rows_of(self.database, query)
 
 
@@ -228,7 +219,6 @@ class PatientSession(Session):
 
 
 def note_session(home: Path, workspace: Path, *, session: type[StdioClient] = Session, **settings: str) -> StdioClient:
-    """A client in a workspace, with the tools for notes and memories."""
     (home / "config.toml").write_text(READ_AT_ONCE)
     environ = {"REMEMBRANCER_TOOLSETS": "memory,files"}
     environ |= {f"REMEMBRANCER_{name.upper()}": value for name, value in settings.items()}

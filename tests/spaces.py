@@ -81,7 +81,6 @@ def overwrite_pages(file: Path, *pages: int, content: bytes = bytes(4096)) -> No
 
 
 def has_space(paths: RuntimePaths, name: str) -> bool:
-    """True if the database has the space of that name."""
     if not paths.database.exists():
         return False
     with closing(sqlite3.connect(paths.database)) as connection:

@@ -1,5 +1,3 @@
-"""Time zones of the machine."""
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +14,6 @@ def zone_at_noon() -> str:
 
 @contextmanager
 def in_zone(name: str) -> Iterator[None]:
-    """The machine is in this time zone until the block ends."""
     try:
         with pytest.MonkeyPatch.context() as patched:
             patched.setenv("TZ", name)

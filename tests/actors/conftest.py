@@ -1,5 +1,3 @@
-"""What most tests of one actor begin with."""
-
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -40,21 +38,18 @@ def patient_rig(home: Path) -> Rig:
 
 @pytest.fixture
 async def served(patient_rig: Rig) -> AsyncIterator[Rig]:
-    """The same over a store that answers."""
     async with patient_rig.store(), patient_rig.running():
         yield patient_rig
 
 
 @pytest.fixture
 async def client(served: Rig) -> AsyncIterator[RawClient]:
-    """A session there."""
     async with served.session() as client:
         yield client
 
 
 @pytest.fixture
 async def worker(served: Rig) -> Worker:
-    """It makes the vectors there."""
     return await served.peer.worker()
 
 

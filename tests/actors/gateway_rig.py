@@ -212,7 +212,6 @@ class Rig:
 
     @asynccontextmanager
     async def store(self, settings: Settings = SETTINGS) -> AsyncIterator[StoreRig]:
-        """A store, before the gateway or beside it."""
         async with store_rig(self.paths.home, settings=settings) as self.peer:
             if self._is_running:
                 await self.until_store_answers()
@@ -252,7 +251,6 @@ class Rig:
 
     @asynccontextmanager
     async def over_store(self, **hello: Any) -> AsyncIterator[tuple[StoreRig, RawClient]]:
-        """A store, a gateway over it, and a session there."""
         async with self.store() as store, self.running(), self.session(**hello) as client:
             yield store, client
 

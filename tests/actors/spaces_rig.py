@@ -72,7 +72,6 @@ class Spaces:
         self.rigs[PROJECT.id].do(ApplyRun(f"run-{self._made}", "project", "consolidation", edits), session="")
 
     def view(self) -> View:
-        """What somebody sees who sees all of them."""
         return View(Source(each.records, self.vectors[name]) for name, each in self.rigs.items())
 
     async def embed(self, text: str) -> Vectors:

@@ -94,8 +94,6 @@ class Launched:
 
 
 class Launcher:
-    """The launcher's end of the control socket."""
-
     def __init__(self, home: Path) -> None:
         self.heard: list[ToLauncher] = []
         self._peers: dict[str, Peer] = {}
@@ -207,8 +205,6 @@ class Gateway:
         return await self.ask(AwaitEmbedding(PROJECT, SESSION, memory_id))
 
     async def until(self, condition: Callable[[StoreDescription], bool], project: ProjectRef = PROJECT) -> None:
-        """Ask how the store is until it is so."""
-
         async def is_so() -> bool:
             return condition(await self.describe(project))
 
@@ -223,7 +219,6 @@ class Gateway:
         return (await self.submit(operation)).result
 
     async def until_embedded(self, project: ProjectRef = PROJECT) -> None:
-        """Wait until nothing waits for vectors."""
         await self.until(lambda now: now.embedding.pending == 0, project)
 
     async def __aenter__(self) -> Self:
@@ -324,7 +319,6 @@ class Worker:
 
     @property
     def state(self) -> WorkerState:
-        """How it is while it has its model."""
         return WorkerState(self.choice, self.identity, self.credit)
 
     def fail(self, reason: str) -> None:
@@ -377,7 +371,6 @@ class StoreRig:
         await self.launcher.expect(StoreHealth)
 
     async def stop(self) -> int:
-        """Stop the store in good order; its exit status."""
         await self.launcher.tell(self.store, Stop("the test says so", 10.0))
         return await self.store.ended()
 
@@ -386,7 +379,6 @@ class StoreRig:
         await self.start()
 
     async def worker(self, name: str = "embedder-1", **options: Any) -> Worker:
-        """A worker that has announced itself and is known."""
         worker = await self.stack.enter_async_context(Worker(self.home, name, **options))
         before = (await self.gateway.describe()).embedding.workers
         worker.announce()
@@ -394,7 +386,6 @@ class StoreRig:
         return worker
 
     async def remote_worker(self, invitation: Invitation, **options: Any) -> Worker:
-        """A worker on another host that has announced itself."""
         remote = (await self.health()).remote
         assert remote is not None, remote
         options.setdefault("keys", invitation.keys)

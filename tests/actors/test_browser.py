@@ -1,5 +1,3 @@
-"""Pages that are open in a browser: whom its cookies let in, news of writes."""
-
 import socket
 from collections.abc import AsyncIterator
 from datetime import datetime

@@ -1,5 +1,3 @@
-"""The indexer of code with its readers, which hang, die or go away, and the store's list of its trees."""
-
 import asyncio
 import errno
 import os

@@ -83,7 +83,6 @@ class Workplace(Gateway):
         await self.now(StartSession(session_id), session_id=session_id, project=project)
 
     async def end(self, session_id: str = SESSION, project: ProjectRef = PROJECT) -> None:
-        """End a session, and wait until that was dealt with."""
         await self.now(EndSession(session_id), session_id=session_id, project=project)
         await until(partial(self.session, session_id, project), lambda session: session.status != "active")
 
@@ -126,7 +125,6 @@ class Workplace(Gateway):
 async def consolidating(
     rig: StoreRig, work: CarryOut = carry_out, **settings: Any
 ) -> AsyncIterator[tuple[JobLoop, StoreClient]]:
-    """A consolidator at work, and its link to the store."""
     link = StoreClient(rig.paths.store_endpoint, Speaker("consolidator", new_ulid()))
     loop = JobLoop(link, Settings(**settings), time.time, work)
     async with link, anyio.create_task_group() as tasks:
@@ -137,7 +135,6 @@ async def consolidating(
 
 @asynccontextmanager
 async def workplace(home: Path, **settings: Any) -> AsyncIterator[Workplace]:
-    """A store, an embedder, and a consolidator at work."""
     async with store_rig(home, constants=LOOKS_OFTEN) as rig, consolidating(rig, **settings) as (loop, link):
         await rig.worker()
         async with Workplace(home, link) as place:
@@ -334,7 +331,6 @@ async def test_a_merge_into_the_user_s_memory_that_was_broken_off_is_finished_an
 
 
 def counts(home: Path, *tables: str) -> list[int]:
-    """The numbers of rows of the project's tables."""
     with closing(connect_space(RuntimePaths(home), PROJECT.id)) as connection:
         return [connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables]
 

@@ -1,5 +1,3 @@
-"""Requests at the store's own table of handlers, over its socket."""
-
 from pathlib import Path
 from typing import Any
 

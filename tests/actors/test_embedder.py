@@ -1,5 +1,3 @@
-"""The embedder at work for a real store, and the engines of providers."""
-
 import logging
 import os
 import time

@@ -1,5 +1,3 @@
-"""The engines for real, over sentences from the standard library's own documentation, and in other languages."""
-
 import ast
 import importlib
 import re
@@ -35,7 +33,6 @@ SCRIPTS: list[str] = cases("engines", "scripts")
 
 @pytest.fixture(scope="module")
 def sentences() -> list[str]:
-    """Two hundred and fifty different sentences of many lengths."""
     found: dict[str, None] = {}
     for name in ("argparse", "asyncio/events", "difflib", "heapq", "logging/__init__", "pathlib", "pickle", "random",
                  "shutil", "statistics", "string", "subprocess", "tarfile", "textwrap", "typing"):  # fmt: skip

@@ -1,5 +1,3 @@
-"""The toolsets `graph` and `nodes` through the gateway, with a real store: facts in time, relations, links."""
-
 import json
 from typing import Any
 

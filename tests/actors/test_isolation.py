@@ -108,7 +108,6 @@ QUESTIONS, RESOURCES = cases("isolation", "questions"), cases("isolation", "reso
 
 
 def changes_of(memory_id: str) -> list[tuple[str, dict[str, Any]]]:
-    """Calls that change a memory whose id has become known."""
     return [
         (tool, {name: memory_id if value == "ID" else value for name, value in given.items()})
         for tool, given in cases("isolation", "changes")

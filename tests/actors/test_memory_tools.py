@@ -1,5 +1,3 @@
-"""The tools of the toolset `memory`, and erasing, through the gateway, with a real store behind it."""
-
 import re
 import sqlite3
 import threading

@@ -1,5 +1,3 @@
-"""`recall_memories`, `get_memory_context` and `reflect_and_consolidate` through the gateway, with a real store."""
-
 import sys
 from functools import partial
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Resources, subscriptions and prompts through the gateway, with a real store behind it."""
-
 import json
 from functools import partial
 from pathlib import Path

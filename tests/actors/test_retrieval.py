@@ -327,10 +327,6 @@ async def test_names_that_nobody_gave_join_memories_a_moment_after_they_were_sto
     assert [each.name for each in (await search("INC-311")).entities] == ["INC-311", "src/pool.py"]
 
 
-def edges(entity: GraphEntity) -> set[tuple[str, str, str]]:
-    return {(each.type, each.target, each.direction) for each in entity.relationships}
-
-
 def test_what_a_project_and_the_user_call_the_same_is_one_entity(files: Spaces) -> None:
     here = say(files, "one", "Python:language", "uv:tool:installed_by")
     mine = say(files, "two", "python:language", "mypy:tool:checked_by", scope="user")
@@ -338,7 +334,8 @@ def test_what_a_project_and_the_user_call_the_same_is_one_entity(files: Spaces) 
     found = files.graph("python")
     python = the_entity(found, "language")
     assert (python.name, python.memory_count) == ("python", 2), "as it was asked for, where somebody writes it so"
-    assert edges(python) == {("installed_by", "uv", "outgoing"), ("checked_by", "mypy", "outgoing")}
+    edges = {(each.type, each.target, each.direction) for each in python.relationships}
+    assert edges == {("installed_by", "uv", "outgoing"), ("checked_by", "mypy", "outgoing")}
     assert {memory.id for memory in found.memories} >= {here, mine}
     assert {entity.name for entity in found.entities if entity.distance == 1} >= {"uv", "mypy"}
     everything = files.graph("PYTHON")
@@ -436,7 +433,6 @@ def test_an_overview_of_a_shared_project_has_what_its_members_share(tmp_path: Pa
 
 @pytest.fixture
 async def gateway(rig: StoreRig) -> Gateway:
-    """It asks a store that has a worker."""
     await rig.worker()
     return rig.gateway
 

@@ -129,7 +129,6 @@ class Host:
         self.files.close()
 
     async def reopen(self) -> None:
-        """End, and begin anew with what is in the files."""
         await self.aclose()
         await self.begin()
 
@@ -488,7 +487,6 @@ USER = ShareProject(None, LANE)
 
 
 def contents(host: Host) -> list[str]:
-    """All that its user remembers."""
     users = {host.files.user_file, host.files.user}
     found = (records.portable(each, None) for records in users for each in ids_of(records))
     return sorted(memory.content for memory in found if memory is not None)

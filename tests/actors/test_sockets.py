@@ -1,5 +1,3 @@
-"""A `Dealer` and a `Router` for real, over ipc: what they promise when the other side is slow, gone or mad."""
-
 import asyncio
 import random
 import sys

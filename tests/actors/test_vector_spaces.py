@@ -1,5 +1,3 @@
-"""The upkeep of vectors: in memory, in Chroma where they are many, and on a Chroma server that fails."""
-
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -39,7 +37,6 @@ class Library:
         self.rig.close()
 
     def embed(self, *texts: str) -> None:
-        """Store memories with their vectors."""
         for text in texts:
             self.rig.embed(self.rig.say(text), vector_of(text).tolist(), model=IDENTITY.key)
 
@@ -147,8 +144,6 @@ async def test_idle_vectors_are_freed(library: Library) -> None:
 
 
 class ChromaProcess(ServerProcess):
-    """A real Chroma server over a directory."""
-
     def __init__(self, directory: Path) -> None:
         run = "import sys, chromadb_rust_bindings as chroma; chroma.cli(['chroma', *sys.argv[1:]])"  # as `chroma` does
         port = str(free_port())
@@ -158,7 +153,6 @@ class ChromaProcess(ServerProcess):
         self._collections = f"{self.url}/api/v2/tenants/default_tenant/databases/default_database/collections"
 
     def collections(self) -> dict[str, int]:
-        """Its collections, and how much is in each."""
         listed = self._ask("GET").raise_for_status().json()
         counts = {each["name"]: self._ask("GET", f"/{each['id']}/count") for each in listed}
         return {name: count.json() for name, count in counts.items() if count.is_success}  # not deleted meanwhile
@@ -204,7 +198,6 @@ async def until_moved(server: ChromaProcess, passages: int) -> None:
 
 
 async def five_moved(rig: StoreRig, server: ChromaProcess) -> list[str]:
-    """Five memories whose vectors are on the server."""
     await rig.worker()
     memories = [await rig.gateway.store(f"Fact {n} about the harbour") for n in range(5)]
     await rig.gateway.until_embedded()

@@ -15,7 +15,6 @@ ASKED = ("how do we deploy the shop?", "who knows about payments?")
 
 
 def main(folder: Path) -> None:
-    """A home with a few memories, and pictures of three of its pages."""
     with tempfile.TemporaryDirectory(prefix="rmb-", dir="/tmp") as name, pytest.MonkeyPatch.context() as patch:
         home = Path(name) / "shop"
         home.mkdir()

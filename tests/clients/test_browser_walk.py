@@ -33,7 +33,6 @@ pytestmark = pytest.mark.skipif(
 
 
 def walk(door: Door, which: str, folder: Path) -> None:
-    """Take a walk. Fails the test with what the walk says."""
     visit = Visit(door, door.home)
     visit.client.close()
     link = f"{visit.base}/enter?link={Tokens(door.home).link(str(door.home), time.time())}"

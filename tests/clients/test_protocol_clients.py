@@ -43,7 +43,6 @@ class Inspector:
         self._environ["HOME"] = str(home)
 
     def run(self, method: str, *options: str, exit_status: int = 0) -> dict[str, Any]:
-        """The result of one request, as the Inspector prints it."""
         done = subprocess.run(
             [
                 *(str(INSPECTOR), "--cli", "-q", "--format", "json", "-e", f"REMEMBRANCER_HOME={self._home}"),

@@ -115,11 +115,6 @@ def offered_by_claude(request: Json, server: str = SERVER) -> set[str]:
     return {name.removeprefix(f"{server}__") for name in names if name.startswith(server)}
 
 
-def offered_by_codex(request: Json) -> set[str]:
-    """Our tools in a request of Codex's, which has them in a namespace."""
-    return {tool["name"] for each in request["tools"] if each.get("name") == SERVER for tool in each["tools"]}
-
-
 @pytest.fixture
 def environ(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """The environment of a user with a home directory of their own. Nothing of ours runs at first."""
@@ -191,7 +186,7 @@ def codex(environ: dict[str, str], prompt: str, *options: str) -> list[Json]:
 def test_codex_started_cold_has_our_tools_in_its_first_request_and_stores(home: Path, environ: dict[str, str]) -> None:
     run(environ, COMMAND, "setup", "codex", "--no-check")
     requests = codex(environ, "Remember when staging is upgraded.")
-    assert offered_by_codex(requests[0]) == TOOLS
+    assert {x["name"] for each in requests[0]["tools"] if each.get("name") == SERVER for x in each["tools"]} == TOOLS
     (result,) = [each for each in requests[-1]["input"] if each["type"] == "function_call_output"]
     check_stored(json.dumps(result), home)
 
@@ -203,13 +198,6 @@ async def test_hooks_of_codex_tell_of_its_session_and_give_it_memories(home: Pat
     requests = codex(environ, "When is production deployed?", "--dangerously-bypass-hook-trust")
     assert DEPLOY in json.dumps(requests[0]["input"])
     await until(lambda: {"When is production deployed?", "Done."} <= turns_of(home))
-
-
-def choose(environ: dict[str, str], directory: str, chosen: str) -> None:
-    """Choose the way in which a client is let in by its model, which a person does at its first start."""
-    settings = Path(environ["HOME"], directory, "settings.json")
-    settings.parent.mkdir()
-    settings.write_text(json.dumps({"security": {"auth": {"selectedType": chosen}}}))
 
 
 @pytest.mark.parametrize(
@@ -234,7 +222,9 @@ async def test_the_hooks_of_other_command_lines_tell_of_a_session_and_give_it_wh
     chosen: str,
     options: list[str],
 ) -> None:
-    choose(environ, directory, chosen)
+    settings = Path(environ["HOME"], directory, "settings.json")
+    settings.parent.mkdir()
+    settings.write_text(json.dumps({"security": {"auth": {"selectedType": chosen}}}))  # as a person does at first
     run(environ, COMMAND, "setup", client, "--hooks", "--no-check")
     run(environ, COMMAND, "add", DEPLOY)
     script = Script(says)

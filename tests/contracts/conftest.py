@@ -1,5 +1,3 @@
-"""Records of a test."""
-
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +10,6 @@ from tests.contracts.runs_rig import RunsRig
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """The place of a file of records, and of nothing else."""
     return tmp_path / "records" / "memory.db"
 
 
@@ -30,6 +27,5 @@ def records(path: Path) -> Iterator[Records]:
 
 @pytest.fixture
 def runs(path: Path) -> Iterator[RunsRig]:
-    """With four memories, for runs."""
     with RunsRig(path) as made:
         yield made

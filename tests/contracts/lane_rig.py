@@ -167,7 +167,6 @@ class Hosts:
 
     @property
     def kept(self) -> list[tuple[LaneSnapshot, bytes]]:
-        """The snapshots that the journal has."""
         return list(self.server.lanes[LANE].snapshots.values())
 
     def settle(self) -> None:

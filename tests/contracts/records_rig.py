@@ -131,7 +131,6 @@ class RecordsRig:
         return result
 
     def carry_out(self, *edits: Edit, part: int = 0, **fields: Any) -> RunResult:
-        """Carry out a run, or a part of one."""
         (reply,) = self.apply(run_operation(f"apply {fields.get('run_id', 'run')} {part}", *edits, **fields))
         assert isinstance(reply.result, RunResult), reply
         return reply.result
@@ -163,7 +162,6 @@ class RecordsRig:
         return number
 
     def loaded(self, memory_id: str, session: str = SESSION) -> MemoryRecord:
-        """A memory as an answer has it."""
         number = self.number(memory_id)
         return self.records.load([number], Filters(session))[number]
 
@@ -201,12 +199,10 @@ class RecordsRig:
         self.records.link_similar([self.pair(later, earlier, chance, "contradicts")])
 
     def replace(self, later: str, *earlier: str, **options: Any) -> None:
-        """Somebody says that a memory replaces others."""
         links = tuple(LinkRef("supersedes", each) for each in earlier)
         self.do(UpdateMemory(later, add_links=links), **options)
 
     def browse(self, request: Any) -> Any:
-        """The answer to a question of the browser."""
         return BROWSER_READS[type(request)](self.records, request)
 
     def undecided(self) -> list[tuple[str, str]]:
@@ -220,7 +216,6 @@ class RecordsRig:
 
 
 def run_operation(name: str, *edits: Edit, run_id: str = "run", at: float = REQUESTED_AT, **fields: Any) -> Operation:
-    """An operation that carries out a run, or a part of one. `name` is its identity."""
     given = {"place": "project", "kind": "consolidation"} | fields
     return Operation(name, PROJECT, "", at, ApplyRun(run_id=run_id, edits=edits, **given))
 
@@ -248,7 +243,6 @@ def _applied(records: Records, lanes: Lanes, operations: Sequence[Operation]) ->
 
 
 def lanes_writer(file: SqliteFile, lanes: Lanes) -> MemoryWriter:
-    """The writer of memories in these lanes, whatever the project."""
     files = SimpleNamespace(database=file, lanes_of=lambda _: lanes, shared_lane=lambda _: None)
     return MemoryWriter(cast(HomeSpaces, files))
 

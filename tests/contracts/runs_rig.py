@@ -56,14 +56,6 @@ EDITS: st.SearchStrategy[Edit] = st.one_of(
 """Any edit of a run."""
 
 
-def stored() -> list[Operation]:
-    scopes = {ONE: "project", TWO: "project", THREE: "session", FOUR: "session"}
-    return [
-        store_operation(memory_id, content, memory_id=memory_id, scope=scopes[memory_id], importance=0.5)
-        for memory_id, content in CONTENTS.items()
-    ]
-
-
 def undo_operation(name: str, run_id: str) -> Operation:
     return Operation(name, PROJECT, SESSION, REQUESTED_AT, UndoRun(run_id, "project"))
 
@@ -73,7 +65,13 @@ class RunsRig(RecordsRig):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self.apply(*stored())
+        scopes = dict.fromkeys((ONE, TWO), "project")
+        self.apply(
+            *(
+                store_operation(each, content, memory_id=each, scope=scopes.get(each, "session"), importance=0.5)
+                for each, content in CONTENTS.items()
+            )
+        )
 
     def undo(self, run_id: str = "run", *, session: str = SESSION) -> UndoneResult:
         result = self.do(UndoRun(run_id, "project"), session=session, at=REQUESTED_AT)

@@ -1,5 +1,3 @@
-"""The indexes of files and of code: what is kept of a change, and what is found first."""
-
 import hashlib
 import logging
 import os
@@ -96,7 +94,6 @@ def change(index: NotesIndex, *files: ReadNote, removed: Sequence[str] = (), roo
 
 
 def embed(store: FileIndex, numbers: Sequence[int]) -> None:
-    """A vector for each text, of its length."""
     texts = texts_of(store, numbers).items()
     store.save_embeddings(MODEL, [embedded(number, text, [len(text), 1.0]) for number, text in texts])
 

@@ -38,11 +38,9 @@ class InProcess:
         """Nothing is held open."""
 
     def lane(self) -> str:
-        """The name of a lane that no other test has."""
         return f"lane-{uuid.uuid4().hex}"
 
     async def connect(self) -> Journal:
-        """A connection of one more host."""
         return InProcessJournal(self._server)
 
     async def replicas(self) -> list[Journal]:

@@ -77,12 +77,10 @@ def project(tmp_path: Path) -> Iterator[RecordsRig]:
 
 @pytest.fixture
 def user(project: RecordsRig) -> RecordsRig:
-    """Where memories of the project go."""
     return project.with_user()
 
 
 def observations(user: RecordsRig) -> list[tuple[Any, ...]]:
-    """Where memories of the user were observed, and how often."""
     return user.rows("SELECT memory_id, source_projects, observation_count FROM cross_project_patterns")
 
 

@@ -23,8 +23,6 @@ BEFORE = "# Log\n\nBy hand.\n"
 
 
 class Workspace:
-    """A directory with notes, and the records beside which they are written."""
-
     def __init__(self, directory: Path) -> None:
         self.root = directory / "work"
         self.root.mkdir()

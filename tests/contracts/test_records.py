@@ -820,7 +820,6 @@ def undoable(rig: RecordsRig) -> tuple[dict[str, Any], list[Any]]:
 
 
 def in_effect(rig: RecordsRig) -> Counter[str]:
-    """The number of changes of each memory that were not undone."""
     return Counter({each: len(standing(rig.shown(each).history)) for each in undoable(rig)[0]})
 
 

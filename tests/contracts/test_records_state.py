@@ -322,7 +322,6 @@ def check_searches(records: Records, visible: dict[int, PortableMemory], filters
 
 
 def check_rows(path: Path, memories: list[PortableMemory]) -> None:
-    """Check that derived rows agree with their sources: full text, edges, entities and their words."""
     check_derived(path)
     with closing(sqlite3.connect(path)) as connection:
         edges = connection.execute(

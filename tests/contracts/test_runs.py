@@ -681,6 +681,5 @@ def test_what_went_to_the_user_loses_its_log_and_can_be_taken_back(used: RunsRig
 
 
 def rows(rig: RecordsRig, table: str, memory_id: str) -> int:
-    """The number of a space's rows in a table, of one memory."""
     ((found,),) = rig.rows(f"SELECT count(*) FROM {table} WHERE space = @SPACE AND memory_id = ?", (memory_id,))
     return int(found)

@@ -1,6 +1,3 @@
-"""What is found in records: by filters, in an order, by words, by names and their graph, and what was told around a
-memory."""
-
 import tempfile
 import time
 from collections import Counter
@@ -240,7 +237,6 @@ def test_tags_and_names_are_counted_with_how_often_they_are_used(rig: RecordsRig
 
 
 def say_many(rig: RecordsRig, named: Iterable[tuple[str, ...]], **fields: Any) -> None:
-    """Store a memory for each of these groups of entities, all at once."""
     groups = [{"related_entities": entities(*each), **fields} for each in named]
     apply(rig.records, [store_operation(f"op{n}", f"text {n}", **each) for n, each in enumerate(groups)])
 

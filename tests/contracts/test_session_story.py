@@ -1,5 +1,3 @@
-"""A session's story, and the consolidator's reads of what is to be done."""
-
 import itertools
 from pathlib import Path
 from typing import Any
@@ -171,7 +169,6 @@ def test_a_vector_is_the_normalised_mean_of_the_passages_of_the_model(runs: Runs
 
 
 def near(runs: RunsRig, *memory_ids: str, **fields: Any) -> list[list[tuple[str, float]]]:
-    """Ids and cosines, rounded."""
     numbers = tuple(runs.records.number_of(each) or 0 for each in memory_ids)
     found = find_near(runs.records, ExactVectors(runs.records, MODEL), FindNear(PROJECT, numbers, 0.9, **fields))
     for material, _ in itertools.chain(*found):

@@ -313,8 +313,6 @@ KEPT = 3
 
 
 class Rig(NamedTuple):
-    """A file of records that is open, and who copies it."""
-
     path: Path
     records: Records
     copies: DailyCopies
@@ -428,7 +426,6 @@ MOVED, OTHER = (memory_id_of(store_operation(name, "")) for name in ("moved", "o
 
 @pytest.fixture
 def paths(tmp_path: Path) -> RuntimePaths:
-    """A home whose user has a memory, and a project another."""
     paths = RuntimePaths(tmp_path)
     with closing(SqliteFile(paths.database, MEMORY)) as database:
         user, project = (Records(database, name, lambda: REQUESTED_AT) for name in ("user", PROJECT.id))

@@ -1,5 +1,3 @@
-"""The promises of every search by vectors: in memory, and in Chroma."""
-
 import random
 import shutil
 from collections.abc import Callable, Iterator, Sequence

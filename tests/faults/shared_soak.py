@@ -99,8 +99,6 @@ T = TypeVar("T")
 
 
 class SharedSoak(Figures):
-    """The figures of a run with a lane."""
-
     hosts: int = HOSTS
     operations: int = 0
     acknowledged: int = 0
@@ -159,13 +157,11 @@ class Host:
         await self._launcher.expect(StoreHealth)
 
     async def kill(self) -> None:
-        """`kill -9`, unless that is done."""
         store, self._store = self._store, None
         if store is not None:
             await store.kill()
 
     def pause(self, *, go_on: bool = False) -> None:
-        """Stop the store where it is, or have it go on."""
         if self._store is not None:
             self._store.process.send_signal(signal.SIGCONT if go_on else signal.SIGSTOP)
 
@@ -211,7 +207,6 @@ class Consolidator:
         self._working = asyncio.create_task(self._work(soak, dice))
 
     async def kill(self) -> None:
-        """End it, unless that is done."""
         working, self._working = self._working, None
         if working is not None:
             working.cancel()
@@ -475,8 +470,6 @@ RIGHTLY: Final = frozenset({"not_found", "memory_not_found", "invalid_input", "c
 
 
 class Fault(NamedTuple):
-    """Something that breaks after a pause, for a time."""
-
     name: str
     after_s: float
     lasts_s: float
@@ -699,7 +692,6 @@ class World:
         return is_alike
 
     def compare(self, sessions: Sequence[tuple[Host, Session]]) -> None:
-        """Hold the files to each other, and to what was acknowledged."""
         for lane in self._lanes:
             dumps = [dump_of(host.database, lane) for host in self.hosts]
             for number, dump in enumerate(dumps[1:], start=1):

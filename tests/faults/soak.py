@@ -83,8 +83,6 @@ class Expected:
 
 
 class Figures(msgspec.Struct):
-    """The figures of a run, and what was found wrong."""
-
     seed: int
     wrong: list[str] = []
     kept: list[str] = []
@@ -155,7 +153,6 @@ class Session:
                 await self.client.aclose()
 
     async def work(self, is_over: Callable[[], bool]) -> None:
-        """Call one tool after the other until it is over."""
         self._good_at = time.monotonic()
         deeds = [deed for deed, share in DEEDS.items() for _ in range(share)]
         while not is_over():
@@ -458,15 +455,6 @@ def is_as(found: State, expected: State) -> bool:
     return found.scope in wider and found._replace(scope=expected.scope) == expected
 
 
-async def check_what_is_left(home: Path, soak: Soak) -> None:
-    """After the runtime was stopped: its processes and files."""
-
-    if left := await asyncio.to_thread(processes_of, home, LEAVE_S):
-        soak.wrong.append(f"processes are left: {left}")
-    if strange := strange_files(home):
-        soak.wrong.append(f"files are left: {strange}")
-
-
 def strange_files(home: Path) -> list[str]:
     """The files that a runtime which is down does not leave in its home. A log, or a journal that a kill cut off, goes
     when its database is opened again."""
@@ -519,7 +507,10 @@ async def run(
         await runtime.down()
         for session in crew:
             session.compare_note()
-        await check_what_is_left(runtime.home, soak)
+        if left := await asyncio.to_thread(processes_of, runtime.home, LEAVE_S):
+            soak.wrong.append(f"processes are left: {left}")
+        if strange := strange_files(runtime.home):
+            soak.wrong.append(f"files are left: {strange}")
         soak.memories = sum(len(session.expected) for session in crew)
         compare(crew, runtime.home, soak)
     except BaseException:

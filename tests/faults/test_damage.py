@@ -88,7 +88,6 @@ class Place:
         self._put = _content(self.path) if self._how in (*PUT, "newer") else None
 
     def release(self) -> None:
-        """Let go of a lock or a disk."""
         self._held.close()
         if self._how == "unreadable":
             with suppress(OSError):
@@ -174,8 +173,6 @@ class Scene:
 
 
 async def connected(client: StdioClient) -> None:
-    """Return when the gateway has its store. Raises `TimeoutError`."""
-
     ask = partial(client.call_or_error, "get_memory_status")
     await until(ask, lambda said: said.get("connection", {}).get("status") == "connected")
 

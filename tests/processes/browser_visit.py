@@ -48,7 +48,6 @@ class Visit:
         return self.door.call(tool, self.token, **given)
 
     def stored(self, content: str, **fields: Any) -> str:
-        """The id of a memory, stored by the session."""
         answer = self.call("store_memory", content=content, **fields)
         assert "memory_id" in answer, answer
         return str(self.call("get_memory", memory_id=answer["memory_id"])["id"])  # whole

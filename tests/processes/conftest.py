@@ -1,5 +1,3 @@
-"""Homes and settings that several tests with whole runtimes want."""
-
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +9,6 @@ from tests.runtime import Runtime
 
 @pytest.fixture
 def second(home: Path, without_upkeep: None) -> Iterator[Path]:
-    """Another empty home. Fails the test whose processes outlive it."""
     with empty_home() as directory:
         yield directory
 

@@ -1,5 +1,3 @@
-"""The HTTP side of a runtime, for tests that come over it."""
-
 import functools
 import json
 import os

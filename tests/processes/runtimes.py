@@ -25,8 +25,6 @@ def is_dead(pid: int) -> bool:
 
 
 class RunningRuntime:
-    """A launcher process of a home."""
-
     def __init__(self, home: Path, *arguments: str, settings: dict[str, str] | None = None) -> None:
         self.home = home
         self.paths = RuntimePaths(home)

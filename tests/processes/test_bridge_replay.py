@@ -57,7 +57,6 @@ def alone(home: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def listener(alone: Path) -> Iterator[socket.socket]:
-    """Something that listens where the gateway should."""
     paths = RuntimePaths(alone)
     paths.run.mkdir(mode=0o700)
     with socket.socket(socket.AF_UNIX) as listener:
@@ -96,13 +95,6 @@ async def bridge(home: Path, **environ: str) -> AsyncIterator[StdioClient]:
 def input_of(client: StdioClient) -> int:
     assert client.process.stdin is not None
     return int(client.process.stdin.transport.get_extra_info("pipe").fileno())
-
-
-def queued(home: Path) -> int:
-    """The memories that wait in the queue; beside them the ends of sessions may, of which a busy machine hears late."""
-    query = "SELECT count(*) FROM queued WHERE memory_id != ''"
-    ((count,),) = rows_of(RuntimePaths(home).write_queue, query)
-    return int(count)
 
 
 async def test_a_client_has_its_tools_at_once_however_long_the_runtime_takes_to_start(home: Path) -> None:
@@ -186,7 +178,8 @@ async def test_what_is_under_way_at_the_end_is_still_answered(alone: Path, monke
         await client.aclose()
         assert "memory_id" in await storing
         assert client.process.returncode == 0
-    assert queued(alone) == 1
+    memories = "SELECT count(*) FROM queued WHERE memory_id != ''"  # the ends of sessions may wait there, too
+    assert rows_of(RuntimePaths(alone).write_queue, memories) == [(1,)]
 
 
 async def test_nothing_but_the_protocol_reaches_the_output(

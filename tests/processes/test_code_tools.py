@@ -1,5 +1,3 @@
-"""Code in a real runtime: indexed in the background, found, followed, and forgotten."""
-
 import asyncio
 import json
 import shutil

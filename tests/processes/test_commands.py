@@ -1,5 +1,3 @@
-"""The commands as a person or a program runs them: what they print, and their exit status."""
-
 import json
 import os
 import re
@@ -174,16 +172,11 @@ def test_a_configuration_of_another_server_is_imported_once(home: Path) -> None:
 CONTENT = "Builds take nine minutes."
 
 
-@pytest.fixture
-def project(home: Path, tmp_path: Path, runtime: Runtime) -> Path:
-    directory = tmp_path / "app"
-    directory.mkdir()
+@pytest.mark.usefixtures("runtime")
+def test_the_memories_of_a_project_of_all_and_of_the_user_are_looked_through(home: Path, tmp_path: Path) -> None:
+    (project := tmp_path / "app").mkdir()
     start(home)
-    done("add", CONTENT, home=home, directory=directory)
-    return directory
-
-
-def test_the_memories_of_a_project_of_all_and_of_the_user_are_looked_through(home: Path, project: Path) -> None:
+    done("add", CONTENT, home=home, directory=project)
     said = json.loads(done("admin", "maintain", "--project", str(project), "--dry-run", "--json", home=home))
     assert said["dry_run"] is True
     (place,) = said["places"]

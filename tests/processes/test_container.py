@@ -22,14 +22,9 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "remembrancer"
 
 
-def steps() -> list[tuple[str, str]]:
-    text = re.sub(r"\\\n\s*", "", (ROOT / "Containerfile").read_text())
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
-    return [(line.partition(" ")[0], line.partition(" ")[2].strip()) for line in lines]
-
-
 def of(name: str) -> list[str]:
-    return [rest for instruction, rest in steps() if instruction == name]
+    text = re.sub(r"\\\n\s*", "", (ROOT / "Containerfile").read_text())
+    return [line.partition(" ")[2].strip() for line in text.splitlines() if line.startswith(f"{name} ")]
 
 
 def environment() -> dict[str, str]:

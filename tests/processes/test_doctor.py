@@ -1,5 +1,3 @@
-"""`remembrancer doctor` on real homes: with nothing running, with a runtime, with a hung one, and with damage."""
-
 import asyncio
 import json
 import re
@@ -46,22 +44,11 @@ class Findings:
         assert done.returncode == (exit_codes.DEGRADED if said["status"] == "problem" else exit_codes.OK)
 
     def statuses(self) -> dict[str, str]:
-        """The checks that are not ok."""
         return {name: check["status"] for name, check in self.checks.items() if check["status"] != "ok"}
 
     def text(self, name: str) -> str:
         check = self.checks[name]
         return "\n".join([check["found"], *check["details"], check["advice"]])
-
-
-async def filled(home: Path, *, stop: bool = True) -> Runtime:
-    async with Session(home, cwd=home) as client:
-        await client.store(SECRET)
-        await client.store("Ana prefers tabs.", scope="user")
-        await until(Runtime(home).is_drained)
-    if stop:
-        await Runtime(home).down()
-    return Runtime(home)
 
 
 def everything(home: Path) -> dict[str, tuple[int, int, int]]:
@@ -72,7 +59,11 @@ def everything(home: Path) -> dict[str, tuple[int, int, int]]:
 
 
 async def test_a_running_memory_and_one_at_rest_are_well_and_nothing_of_them_is_changed_or_shown(home: Path) -> None:
-    runtime = await filled(home, stop=False)
+    runtime = Runtime(home)
+    async with Session(home, cwd=home) as client:
+        await client.store(SECRET)
+        await client.store("Ana prefers tabs.", scope="user")
+        await until(runtime.is_drained)
 
     async def well() -> Findings | None:
         """A consolidator comes and goes while there are jobs: what its session hands over comes after it has ended."""

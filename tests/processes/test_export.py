@@ -1,5 +1,3 @@
-"""Export, import and other commands on real homes: a round trip keeps everything, and a store answers as its files."""
-
 import errno
 import json
 import os
@@ -422,7 +420,6 @@ def exported_memories(home: Path, *arguments: str) -> dict[str, dict[str, Any]]:
 
 
 def ask(home: Path, *requests: Request[Any], **environ: str) -> list[Any]:
-    """Ask the store of a home, which is started when it is not up."""
     if not is_up(RuntimePaths(home)):
         start(home, **environ)
     of_home = {**os.environ, "REMEMBRANCER_HOME": str(home), **environ}

@@ -1,5 +1,3 @@
-"""Many large answers at once: no process is taken for one that hangs, and each call has an answer of a bounded size."""
-
 import asyncio
 import json
 from pathlib import Path
@@ -15,12 +13,6 @@ AT_ONCE = 10
 TOOLSETS = {"REMEMBRANCER_TOOLSETS": "memory,admin,graph,nodes"}
 
 
-def content(number: int) -> str:
-    """A long text of words, another for each number."""
-    sentence = f'Deployment number {number} of the "billing" service went through region {number}.\n'
-    return (sentence * (LETTERS // len(sentence) + 1))[:LETTERS]
-
-
 def is_bounded(answer: dict[str, Any]) -> bool:
     assert "error" not in answer, answer
     return len(json.dumps(answer)) < 1.1 * MAX_ANSWER_BYTES
@@ -29,7 +21,8 @@ def is_bounded(answer: dict[str, Any]) -> bool:
 async def test_every_tool_keeps_to_the_limit_and_ten_long_lists_hold_nobody_up(home: Path, runtime: Runtime) -> None:
     async with Session(home, environ=TOOLSETS) as client:
         for number in range(MEMORIES):
-            assert "error" not in await client.store(content(number), scope="project")
+            text = f'Deployment number {number} of the "billing" service went through region {number}.\n' * LETTERS
+            assert "error" not in await client.store(text[:LETTERS], scope="project")
         before = {role: runtime.pid(role) for role in ("gateway", "store")}
         for answer in await asyncio.gather(*(client.call("list_memories", limit=50) for _ in range(AT_ONCE))):
             assert is_bounded(answer)

@@ -1,5 +1,3 @@
-"""One runtime of a home: its lock, its processes that die, hang or refuse, its end; and that all in it is private."""
-
 import os
 import shutil
 import signal
@@ -188,7 +186,6 @@ def memory(home: Path) -> Iterator[RuntimePaths]:
 
 
 async def recall(client: StdioClient, query: str) -> list[str]:
-    """The contents of the memories with a word of the query."""
     answer = await client.call("recall_memories", query=query, strategy="keyword")
     return [memory["content"] for memory in answer["memories"]]
 

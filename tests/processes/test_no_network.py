@@ -21,7 +21,10 @@ WRAPPER = [sys.executable, str(Path(__file__).with_name("without_network.py"))]
 async def test_a_whole_life_asks_for_no_internet(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Start, every tool, the resources, scale, down. Each process of the bridge's runtime has the filter, and one that
     asked would be restarted, which is seen."""
-    need_filter()
+    asking = [*WRAPPER, sys.executable, "-c", "import socket; socket.socket()"]
+    if (died := subprocess.run(asking, check=False).returncode) == NOT_HERE:
+        pytest.skip("seccomp filters are Linux's, and this kernel or machine has none that is known here")
+    assert died == -signal.SIGSYS
     monkeypatch.setattr("bench.client.command_line", lambda: [*WRAPPER, *command_line()])
     runtime = Runtime(home)
     async with StdioClient(home, cwd=tmp_path) as client:
@@ -49,11 +52,3 @@ async def test_a_whole_life_asks_for_no_internet(home: Path, tmp_path: Path, mon
     logged = "".join(path.read_text() for path in (home / "logs").iterdir())
     assert '"ERROR"' not in logged
     assert "locked" not in logged
-
-
-def need_filter() -> None:
-    """Skip where the kernel has no such filter. A process that asked would die of it."""
-    asking = [*WRAPPER, sys.executable, "-c", "import socket; socket.socket()"]
-    if (status := subprocess.run(asking, check=False).returncode) == NOT_HERE:
-        pytest.skip("seccomp filters are Linux's, and this kernel or machine has none that is known here")
-    assert status == -signal.SIGSYS

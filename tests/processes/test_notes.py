@@ -269,18 +269,13 @@ async def test_earlier_sessions_and_files_elsewhere_are_found(home: Path, reposi
         assert refused["field"] == "path", "it is read, and never written"
 
 
-@pytest.fixture
-def file(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file that the block of a project's memories is kept in."""
+@pytest.mark.usefixtures("without_embedders")
+async def test_the_block_follows_the_memories_and_a_persons_words_stay_behind_it(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (home / "config.toml").write_text(READ_AT_ONCE)
     monkeypatch.setenv("REMEMBRANCER_MARKDOWN_INDEX", "MEMORY.md")
-    tree = tmp_path / "app"
-    tree.mkdir()
-    return tree / "MEMORY.md"
-
-
-@pytest.mark.usefixtures("without_embedders")
-async def test_the_block_follows_the_memories_and_a_persons_words_stay_behind_it(home: Path, file: Path) -> None:
+    (file := tmp_path / "app" / "MEMORY.md").parent.mkdir()
     file.write_text("# Mine\n")
     async with Session(home, cwd=file.parent) as client:
         stored = await client.store("Deploys are on Fridays.", kind="convention")

@@ -1,5 +1,3 @@
-"""`remembrancer admin projects`: what is listed, and a repository that was moved finds its memories again."""
-
 import asyncio
 import itertools
 import json

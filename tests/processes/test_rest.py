@@ -1,5 +1,3 @@
-"""A runtime that nobody uses for a while: what is large goes, and who comes back is served at once."""
-
 import os
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""`remembrancer setup` on real files: what it writes works, and nothing else in a file is touched."""
-
 import io
 import json
 import os

@@ -1,5 +1,3 @@
-"""Machines that share over configured servers: who is let in, to what, who is no more, and what faults cost."""
-
 import asyncio
 import base64
 import json

@@ -1,5 +1,3 @@
-"""Memories in a shell, with the real commands and one runtime."""
-
 import asyncio
 import json
 import os
@@ -51,7 +49,6 @@ class Shell:
         return json.loads(self(*arguments, "--json", **options))
 
     def play(self, table: str) -> None:
-        """Run the commands of a table one after another."""
         ids: dict[str, str] = {}
         for line, says, *status in cases("shell_transcripts", table):
             name, _, given = line.rpartition(" = ")
@@ -65,12 +62,10 @@ class Shell:
             assert (says.removeprefix("!") in said) is not says.startswith("!"), (line, said)
 
     def at_a_terminal(self, *arguments: str, says: str = "", **environ: str) -> tuple[int, str]:
-        """The exit status, and all that a terminal shows."""
         environ = {**os.environ, "REMEMBRANCER_HOME": str(self.home), "TERM": "xterm", **environ}
         return run_at_terminal(*arguments, environ=environ, directory=self.directory, says=says)
 
     def until_drained(self) -> None:
-        """Wait until everything has its vectors."""
         asyncio.run(until(Runtime(self.home).is_drained))
 
     def pairs(self) -> list[tuple[str, str]]:

@@ -17,8 +17,6 @@ from tests.runtime import Session
 
 
 class ForkedRuntime(Runtime):
-    """As its base, in the test's home, and forked."""
-
     def __init__(self, home: Path) -> None:
         self.home, self.environ = home, {"REMEMBRANCER_CALL_BUDGET_S": "40", "REMEMBRANCER_BRIDGE_BUDGET_S": "60"}
 

@@ -1,5 +1,3 @@
-"""What bears on a command or an edit, and what of it is told."""
-
 from typing import Any
 
 import pytest

@@ -1,5 +1,3 @@
-"""The bundle for desktop clients: what is in it, and what it starts."""
-
 import hashlib
 from pathlib import Path
 

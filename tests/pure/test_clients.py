@@ -1,5 +1,3 @@
-"""Clients' configurations: where they lie, how our entry and hooks look, and that everything else in a file stays."""
-
 import json
 import tomllib
 from pathlib import Path

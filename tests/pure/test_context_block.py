@@ -68,14 +68,11 @@ def texts() -> st.SearchStrategy[str]:
     return mixed.filter(lambda text: bool(text.strip()))
 
 
-def sources() -> st.SearchStrategy[SourceRef]:
-    name = st.one_of(st.none(), st.sampled_from(["Bash", "src/app.py", "a\u2028### b", "x" * 300]))
-    return st.builds(SourceRef, tool=name, file=name)
-
-
 @st.composite
 def gathered(draw: st.DrawFn) -> list[RecalledMemory]:
-    found = draw(st.lists(st.tuples(texts(), sources(), st.sampled_from(KINDS)), max_size=16))
+    name = st.one_of(st.none(), st.sampled_from(["Bash", "src/app.py", "a\u2028### b", "x" * 300]))
+    sources = st.builds(SourceRef, tool=name, file=name)
+    found = draw(st.lists(st.tuples(texts(), sources, st.sampled_from(KINDS)), max_size=16))
     return [memory(text, number, kind, source=source) for number, (text, source, kind) in enumerate(found)]
 
 
@@ -350,12 +347,8 @@ def test_the_query_has_names_and_the_task_and_a_source_is_open_if_one_path_is_th
 SENTENCE = "The lantern in the attic is lit by the keeper every evening at nine. "
 
 
-def shown(content: str, number: int = 0, tags: tuple[str, ...] = ()) -> dict[str, Any]:
-    return memory_of(recalled(content, id=f"memory:{number:026d}", tags=tags))
-
-
 def answer_of(contents: Sequence[str], **more: Any) -> Answer:
-    memories = [shown(content, number) for number, content in enumerate(contents)]
+    memories = [memory_of(recalled(each, id=f"memory:{number:026d}")) for number, each in enumerate(contents)]
     return {
         "memories": memories,
         "total_matched": len(memories),

@@ -115,7 +115,8 @@ def test_every_link_path_module_function_and_program_of_a_page_is_there() -> Non
 def test_every_option_that_a_page_gives_a_command_is_one_of_it(capsys: pytest.CaptureFixture[str]) -> None:
     given: dict[tuple[str, ...], set[str]] = {}
     for page in pages():
-        for command, rest in re.findall(r"^remembrancer ([a-z]+)([^#\n]*)", text_of(page), flags=re.MULTILINE):
+        text = re.sub(r"`(remembrancer [a-z]+[^`]*)`", r"\n\1\n", page.read_text())
+        for command, rest in re.findall(r"^remembrancer ([a-z]+)([^#\n]*)", text, flags=re.MULTILINE):
             named = [word for word in rest.split()[:2] if re.fullmatch("[a-z][a-z-]+", word)]
             parts = (command, *named) if command in GROUPS else (command,)
             given.setdefault(parts, set()).update(re.findall(r"--[a-z-]+", rest))
@@ -146,11 +147,6 @@ def test_the_help_of_each_command_fits_a_terminal_and_its_sentences_end(capfd: p
         if parts[-1:] not in (("mcp",), ("hook",)):  # which write their own
             helps = [command.help, *(getattr(each, "help", None) for each in command.params)]
             assert [text for text in helps if text and text[0].isupper() and text.strip()[-1] != "."] == [], parts
-
-
-def text_of(page: Path) -> str:
-    """A page in which every call of a command stands at the beginning of a line."""
-    return re.sub(r"`(remembrancer [a-z]+[^`]*)`", r"\n\1\n", page.read_text())
 
 
 @cache

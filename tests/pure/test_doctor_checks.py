@@ -1,5 +1,3 @@
-"""The doctor's findings, and the health of a runtime for a program and for a person."""
-
 import io
 import json
 import os

@@ -23,8 +23,6 @@ EVERY = 1000
 
 @dataclass(frozen=True)
 class Said:
-    """One memory says one edge."""
-
     subject: Node
     relationship: str
     target: Node

@@ -1,5 +1,3 @@
-"""Identifiers: the same request is the same operation, and an ending leads back to its memory."""
-
 import re
 import string
 import time

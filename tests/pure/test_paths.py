@@ -1,5 +1,3 @@
-"""Files of a home: their paths and locks, and what a disk cannot do."""
-
 import os
 import shutil
 import sqlite3

@@ -1,5 +1,3 @@
-"""Which project a directory belongs to, on real git repositories."""
-
 import os
 import re
 import shutil

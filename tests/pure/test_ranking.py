@@ -1,5 +1,3 @@
-"""Ranking: features, weights, profiles, PageRank, and what a question and a turn of a conversation are."""
-
 import json
 import math
 from collections.abc import Mapping, Sequence

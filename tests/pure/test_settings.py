@@ -1,5 +1,3 @@
-"""Settings: variables and files, what counts more, what is refused, and the place of the home."""
-
 import json
 import os
 import re

@@ -1,5 +1,3 @@
-"""The launcher's decisions: the life of one process, and of all."""
-
 import itertools
 import subprocess
 import sys
@@ -179,7 +177,6 @@ class World:
         return self.process(name).state
 
     def others(self) -> set[str]:
-        """What runs besides gateway and store."""
         return self.running.keys() - {"gateway", "store"}
 
     def stops(self, name: str = "") -> list[str]:

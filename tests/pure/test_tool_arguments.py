@@ -1,5 +1,3 @@
-"""Tools: their arguments, the errors that name the field at fault, their schemas and their registry."""
-
 import json
 from collections import defaultdict
 from contextlib import suppress

@@ -1,5 +1,3 @@
-"""Transcripts are read: each turn once, shortened, without secrets, of this project alone."""
-
 import json
 import os
 import time
@@ -43,7 +41,6 @@ def turns_in(data: bytes) -> list[TranscriptTurn]:
 
 
 def transcript(client: str) -> bytes:
-    """A session as a client writes it down."""
     return (Path(__file__).parents[1] / "cases" / f"{client}.jsonl").read_bytes()
 
 
