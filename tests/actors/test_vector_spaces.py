@@ -124,8 +124,10 @@ async def test_near_duplicates_are_found_and_not_compared_again_after_a_stop(lib
     library.embed(*chronicle(0, 100), *TEXTS)
     records, (first, second) = library.records, map(library.number, TEXTS)
     last = records.extent(IDENTITY.key)[1]
-    async with library.tended(1000):
+    async with library.tended(1000) as spaces:
+        held = spaces.searchable(records.name)
         await until(lambda: records.compared(IDENTITY.key) == last)
+        assert spaces.searchable(records.name) is held, "vectors are not read anew"
         assert near_duplicates(records, second, SESSION) == tuple(library.rig.ids([first]))
     assert records.compared(IDENTITY.key) == last
 

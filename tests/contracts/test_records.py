@@ -126,7 +126,7 @@ def test_what_is_stored_again_grows_no_further_than_an_import_takes(rig: Records
     apply(rig.records, [stored("first"), stored("second")])
     memory = rig.shown(memory_id_of(stored("first")))
     assert (memory.version, memory.access_count) == (2, 1), "to say it again is a use of it"
-    check_memory(memory, content_limit_bytes=1000)
+    check_memory(memory, content_limit_bytes=len("the very same"))
     assert set(memory.metadata) == set(memory.structured) == {f"first {number}" for number in range(40)}
 
 
@@ -503,9 +503,11 @@ def stored_and_judged(rig: RecordsRig, cosine: float, *stores: Operation) -> Rep
     return replaced
 
 
-@pytest.mark.parametrize(("cosine", "is_probable"), [(0.4, False), (0.9, True)])
-def test_a_session_is_told_whether_a_pair_is_probable(rig: RecordsRig, cosine: float, is_probable: bool) -> None:
-    old = store_operation("old", "the tide feed comes from Orca", occurred_at=REQUESTED_AT - 3 * DAY_S)
+@pytest.mark.parametrize(("cosine", "days", "is_probable"), [(0.4, 3, False), (0.9, 3, True), (0.5, 0.1, False)])
+def test_a_session_is_told_whether_a_pair_is_probable(
+    rig: RecordsRig, cosine: float, days: float, is_probable: bool
+) -> None:
+    old = store_operation("old", "the tide feed comes from Orca", occurred_at=REQUESTED_AT - days * DAY_S)
     new = store_operation("new", "the tide feed comes from Lynx")
     replaced = stored_and_judged(rig, cosine, old, new)
     (near,) = replaced.take(rig.records, TakeNear(PROJECT, SESSION))
