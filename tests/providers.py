@@ -31,8 +31,6 @@ def vector_of(text: str, dimensions: int) -> list[float]:
 
 
 class Trouble:
-    """The provider's behaviour: an HTTP status (with headers), silence, or vectors that are none."""
-
     def __init__(self, status: int = 200, *, headers: dict[str, str] | None = None, vectors: str = "good") -> None:
         self.status = status
         self.headers = headers or {}

@@ -361,7 +361,6 @@ class StoreRig:
         self._launched: list[Launched] = []
 
     def launch(self, role: Role) -> Launched:
-        """Start a process, which is killed at the end if it still runs."""
         child = Launched(role, self.home, self.settings, self.constants)
         self._launched.append(child)
         return child
@@ -407,7 +406,6 @@ class StoreRig:
         return (self.paths.logs / "store.log").read_text()
 
     async def end(self) -> None:
-        """Kill what still runs. What has ended by itself is said, with the end of its log."""
         died = []
         for child in self._launched:
             code = child.process.poll()
@@ -445,7 +443,6 @@ async def chronicle(rig: StoreRig, count: int) -> list[str]:
 
 
 async def assert_chronicle_is_found(rig: StoreRig, ids: list[str]) -> None:
-    """Each is the first that is found by its own word and by meaning alone."""
     for place in range(0, len(ids), 7):
         answer = await rig.gateway.recall(f"word{place} of the chronicle{place}", strategy="vector")
         assert answer.memories[0].id == ids[place]

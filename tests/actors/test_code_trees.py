@@ -234,7 +234,6 @@ async def test_a_directory_in_the_place_of_an_index_is_named(rig: StoreRig, tmp_
 
 
 async def damaged_notes(rig: StoreRig, root: Path) -> Path:
-    """An index of notes that the store has open, and that cannot be read."""
     path = rig.paths.project_database(PROJECT.id).with_name(rig.settings.index_file)
     path.parent.mkdir(parents=True, exist_ok=True)
     described = await rig.gateway.ask(DescribeFiles(PROJECT, str(root)))

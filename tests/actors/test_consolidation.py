@@ -391,13 +391,10 @@ WAIT_S = 15.0
 
 
 class Consolidator(Gateway):
-    """Does what a test says, on the real socket of a real store."""
-
     def __init__(self, home: Path) -> None:
         super().__init__(home, "consolidator")
 
     async def job(self, sort: JobSort = "session") -> Job:
-        """The next job of a sort, which comes within some seconds."""
         (job,) = await until(partial(self.ask, AwaitJob(sort), WAIT_S))
         assert isinstance(job, Job)
         return job

@@ -203,7 +203,6 @@ def said(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 async def answers_of(client: RawClient, memory_id: str) -> dict[str, dict[str, Any]]:
-    """The answers of the tools that read, by their names."""
     answers = {}
     for tool, asked in cases("gateway_degraded", "asked"):
         given = {name: memory_id if value == "ID" else value for name, value in asked.items()}

@@ -494,7 +494,6 @@ def contents(host: Host) -> list[str]:
 
 @pytest.fixture
 async def owners(hosts: list[Host]) -> list[Host]:
-    """Two machines of a user who shares what he remembers."""
     for host in hosts:
         await host.files.project(host.project)
         await host.ask(USER)

@@ -59,7 +59,6 @@ def collections(rig: StoreRig) -> set[str]:
 
 
 async def announce_again(rig: StoreRig, *workers: Worker) -> None:
-    """Announce workers to a store that was started anew, until it has heard of them."""
     for worker in workers:
         while not any(each.choice == worker.choice and each.workers for each in (await models(rig)).values()):
             worker.announce()

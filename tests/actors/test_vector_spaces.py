@@ -24,8 +24,6 @@ TEXTS = ("the lantern stands in the harbour by the mole", "the lantern stands in
 
 
 class Library:
-    """A file of records, and the folder of its vectors in Chroma."""
-
     def __init__(self, directory: Path) -> None:
         self.rig = RecordsRig(directory / "memory.db")
         self.records = self.rig.records
@@ -160,7 +158,6 @@ class ChromaProcess(ServerProcess):
         return {name: count.json() for name, count in counts.items() if count.is_success}  # not deleted meanwhile
 
     def wipe(self) -> None:
-        """Delete all its collections, as if its disk had been lost."""
         for name in self.collections():
             assert self._ask("DELETE", f"/{name}").status_code in (200, 404), "or a store has deleted it by now"
 
@@ -191,7 +188,6 @@ async def rig(home: Path, server: ChromaProcess) -> AsyncIterator[StoreRig]:
 
 
 async def until_by_meaning(rig: StoreRig) -> None:
-    """Until a question is answered by meaning, and not by words alone."""
     await until(lambda: rig.gateway.recall("harbour"), lambda _: not rig.gateway.notices)
 
 

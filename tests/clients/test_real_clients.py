@@ -144,7 +144,6 @@ def run(environ: dict[str, str], *arguments: str, check: bool = True) -> subproc
 def claude(
     environ: dict[str, str], prompt: str, *options: str, facts: tuple[str, ...] = (), server: str = SERVER
 ) -> list[Json]:
-    """Run Claude Code with a prompt and a model that stores facts. What it asks the model, with its tools."""
     script = Script(lambda request: claude_says(request, *facts, server=server))
     with script.served() as address:
         own = {
@@ -168,7 +167,6 @@ def test_claude_code_started_cold_has_our_tools_at_once_and_stores(home: Path, e
 
 
 def codex(environ: dict[str, str], prompt: str, *options: str) -> list[Json]:
-    """Run Codex with a prompt and a model that stores a fact. What it asks the model."""
     script = Script(codex_says)
     with script.served() as address:
         provider = {"name": "scripted", "base_url": f"{address}/v1", "wire_api": "responses"}

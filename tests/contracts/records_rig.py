@@ -187,7 +187,6 @@ class RecordsRig:
         return self.records.passages(model, [self.number(memory_id)]).numbers
 
     def find_names(self) -> None:
-        """Do what is left for later: names are found in texts."""
         while find_names(self.records.spaces.file, self.clock.now):
             pass
 

@@ -37,8 +37,6 @@ MODEL = "a-model"
 
 
 class NotesIndex(NamedTuple):
-    """An index of notes, as the indexer writes it and the store reads it."""
-
     writer: NotesWriter
     store: FileIndex
 
@@ -297,8 +295,6 @@ def tree(tmp_path: Path) -> Tree:
 
 
 class CodeOfTree:
-    """An index of a tree of code, as the indexer writes it and the store reads it."""
-
     def __init__(self, path: Path, tree: Tree) -> None:
         self.store = CodeIndex(path)
         self.writer = CodeWriter(path)

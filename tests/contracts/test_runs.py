@@ -591,7 +591,6 @@ def test_an_access_makes_an_archived_memory_active_and_its_history_says_so(rig: 
 # --- The pruning of what grows with each session: it goes when nobody needs it any more, and nothing else does.
 @pytest.fixture
 def used(rig: RunsRig) -> RunsRig:
-    """A session that is closed and one that runs, each with turns and tool calls; and a run."""
     turns = tuple(Turn("user", f"turn {n}", float(n)) for n in range(5))
     for session in (SESSION, OTHER_SESSION):
         rig.do(StartSession(session), session=session)

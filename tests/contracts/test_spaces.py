@@ -70,7 +70,6 @@ PLAIN |= {"time", "lane_time", "works_here", "names_of"}
 
 
 def fill(rig: RecordsRig, word: str) -> None:
-    """Fill a space with a bit of everything that says the word."""
     first, second = IDS
     rig.do(StartSession(SESSION))
     rig.say(f"the {word} is lit", f"{word}:place", memory_id=first)

@@ -244,7 +244,7 @@ def test_a_project_was_another_one_only_if_its_name_or_a_file_older_than_the_mem
     project, used_at, created_at = project_of(new), known["used_at"], known.get("created_at")
     gone = RememberedProject("p_old", str(tmp_path / known["former"]), 1.0, used_at, 3, used_at)
     own = [] if created_at is None else [RememberedProject(project.id, project.path, created_at, created_at, 1, 9.0)]
-    assert (former_project([*own, gone], project, new, 10.0 + NEW_S * is_long_ago) == gone) is may_be
+    assert (former_project([*own, gone], project, new, 7.0 + NEW_S + 2 * is_long_ago) == gone) is may_be
 
 
 def test_a_directory_is_listed_for_its_former_project_only_if_one_beside_it_is_gone(

@@ -116,8 +116,6 @@ class SharedSoak(Figures):
 
 
 class Host:
-    """A home with a project, and its store, which is killed and started again."""
-
     def __init__(self, number: int, home: Path, look_s: float) -> None:
         self.number, self.home = number, home
         self.project = ProjectRef(f"p_{number:012x}", f"/work/host-{number}")
@@ -136,7 +134,6 @@ class Host:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """The store and the sockets of its peers."""
         paths = RuntimePaths(self.home)
         for directory in (paths.run, paths.logs):
             directory.mkdir(mode=0o700)
@@ -520,7 +517,6 @@ class World:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Everything is up, and every host shares its project."""
         sharing = Sharing(self.hosts[0].home)
         for host in self.hosts:
             host.home.mkdir(mode=0o700)

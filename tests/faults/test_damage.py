@@ -133,8 +133,6 @@ def _content(path: Path) -> object:
 
 
 class Scene:
-    """Two projects, and a home in which each has a memory and P has notes."""
-
     def __init__(self) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="rmb-damage-", dir="/tmp"))
         self.projects = {name: self.directory / name for name in ("P", "Q")}
@@ -189,7 +187,6 @@ async def stored(client: StdioClient, content: str, scope: str = "project") -> l
 
 
 async def said_to(client: StdioClient) -> list[Json]:
-    """What the project is told whose file is damaged."""
     said = await asyncio.gather(*(stored(client, f"The quay {number} is old") for number in range(STORES)))
     _, recalled = await answered(client, "recall_memories", query="harbour")
     return [*itertools.chain(*said), *recalled, *await stored(client, "The user likes quays", "user")]

@@ -104,7 +104,6 @@ def portrait(file: sqlite3.Connection, space: int | None) -> Portrait:
 
 
 def resolved(table: str, row: dict[str, Any], names: dict[str, dict[int, str]]) -> dict[str, Any]:
-    """A row with ids and names in the place of numbers."""
     for column in NUMBERS & row.keys():
         value = row[column]
         if isinstance(value, int):

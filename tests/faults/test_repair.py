@@ -32,8 +32,6 @@ COUNTED = ("tallies", "embedded")
 
 
 class Home:
-    """A file of records, a copy of it of the day before, and its rows as they are."""
-
     def __init__(self, directory: Path) -> None:
         self.directory, self.path, self.copy = directory, directory / "memory.db", directory / "copy.db"
         rig = RecordsRig(self.path)

@@ -46,7 +46,6 @@ class RunningRuntime:
         return wait_until(reached)
 
     def until_ready(self, *names: str) -> dict[str, ProcessStatus]:
-        """Wait until the named processes (default: those that an ordinary start has) are ready."""
         return {name: self.until_state(name, "ready") for name in names or ("gateway", "store", "embedder-1")}
 
 

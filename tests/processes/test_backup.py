@@ -33,7 +33,6 @@ def restore(archive: Path, home: Path) -> dict[str, str]:
 
 
 def tree(directory: Path) -> dict[str, str]:
-    """Every file under a directory but the logs and locks, with its checksum."""
     return {
         str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(directory.rglob("*"))

@@ -24,7 +24,6 @@ SECRET = "the heron nests behind the third lock"
 
 @pytest.fixture(autouse=True)
 def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A user's home directory of its own, without any client."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)

@@ -439,7 +439,6 @@ def id_of(name: str) -> str:
 
 
 def fill(home: Path, **environ: str) -> None:
-    """Make memories of all scopes, in two projects and three files, with all that can happen to them."""
     entities = (EntityRef("AuthService", "component", "about"), EntityRef("Redis", "technology", "uses"))
     rich: dict[str, Any] = {"tags": ("auth", "größe"), "importance": 0.123456789012345, "occurred_at": NOW - 0.1}
     rich |= {"source": SourceRef("editor", "src/auth.py", 7), "related_entities": entities}

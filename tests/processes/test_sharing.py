@@ -41,7 +41,6 @@ run = asyncio.run
 
 
 def joined(sharing: Sharing, invitation: str) -> Membership:
-    """A membership, kept without a look at the journal."""
     membership = read_invitation(invitation)
     sharing.keep(membership)
     return membership
@@ -396,7 +395,6 @@ READ = "SELECT content FROM memories WHERE scope = ? AND forgotten_at IS NULL"
 
 
 def said(rig: StoreRig, *spaces: str, scope: str = "user") -> list[str]:
-    """All that spaces have of the user (or of another scope), in order."""
     found = []
     for space in spaces:
         with closing(connect_space(rig.paths, space)) as connection:
@@ -405,7 +403,6 @@ def said(rig: StoreRig, *spaces: str, scope: str = "user") -> list[str]:
 
 
 async def killed_while_it_shares(rig: StoreRig, lane: str, its: set[str]) -> None:
-    """Kill a store when some of what is its own is in the lane."""
     asking = asyncio.create_task(rig.gateway.ask(ShareProject(None, lane)))
     await until(lambda: its.intersection(said(rig, lane)))
     await rig.store.kill()

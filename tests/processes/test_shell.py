@@ -69,7 +69,6 @@ class Shell:
         asyncio.run(until(Runtime(self.home).is_drained))
 
     def pairs(self) -> list[tuple[str, str]]:
-        """The ids of the older and the newer memory of each pair in Review."""
         return [(each["older_id"], each["newer_id"]) for each in self.json("list", "--review")["contradictions"]]
 
 

@@ -205,7 +205,6 @@ async def test_a_later_release_brings_every_file_forward_though_two_start_it_and
 
 
 def databases_with(words: str, home: Path) -> list[Path]:
-    """The files of a home, their logs and their copies of a former release in which a text is to be read."""
     return [path for path in home.rglob("*.db*") if words.encode() in path.read_bytes()]
 
 

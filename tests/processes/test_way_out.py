@@ -65,7 +65,6 @@ async def ask(client: StdioClient, tool: str, arguments: dict[str, Any], earlier
 
 
 def calls(toolset: str, one: str, other: str) -> dict[str, dict[str, Any]]:
-    """Arguments for each tool of a toolset, about two memories."""
     words = {"@TEXT": TEXT, "@NAME": NAME, "@MARK": MARK, "@BEGINNING": TEXT[:100], "@ONE": one, "@OTHER": other}
 
     def filled(value: Any) -> Any:

@@ -88,7 +88,6 @@ class Client:
         return messages
 
     def say(self, data: bytes) -> list[dict[str, Any]]:
-        """Say a line; the refusal, if it is refused."""
         self.conversation.from_client(data, self.now, self.stamp_ms)
         return self.told()
 

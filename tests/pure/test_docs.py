@@ -38,7 +38,6 @@ CODE = ("remembrancer", "bench", "examples", "tests", "release")
 
 
 def section_of(page: str, heading: str) -> str:
-    """The text below a heading."""
     section = page.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     assert section, heading
     return section

@@ -33,7 +33,6 @@ from tests.spaces import write_rows
 
 @pytest.fixture
 def at(tmp_path: Path) -> Examination:
-    """The home of a user who has a project and no client."""
     home, user, project = tmp_path / "memory", tmp_path / "ana", tmp_path / "ana" / "app"
     project.mkdir(parents=True)
     home.mkdir(mode=0o700)

@@ -79,7 +79,6 @@ def test_a_name_in_a_section_is_known(tmp_path: Path, name: str, value: object, 
 
 
 def section(name: str, value: object) -> dict[str, Any]:
-    """A name with dots as sections in sections."""
     first, _, rest = name.partition(".")
     return {first: section(rest, value) if rest else value}
 
@@ -309,7 +308,6 @@ def test_a_relative_home_is_refused_by_commands_sessions_and_hooks(
 # --- The place of the home: the bridge and all others agree, whatever variables and files say.
 @pytest.fixture(autouse=True)
 def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A user without a configuration, in a working directory of his own."""
     for name in [name for name in os.environ if name.startswith(("REMEMBRANCER_", "MEMORY_"))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))

@@ -142,8 +142,6 @@ Chunks = tuple[Chunk, ...]
 
 
 class World:
-    """A workspace, and a folder with the transcripts of its sessions, as Claude Code keeps them."""
-
     def __init__(self, directory: Path) -> None:
         self.root = directory / "code" / "app"
         self.root.mkdir(parents=True)
@@ -265,7 +263,6 @@ def test_no_other_projects_session_is_read_and_a_directory_may_be_named(world: W
 
 @pytest.fixture
 def native(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A user's home with what assistants remember there: in Claude Code's folder for the workspace, and elsewhere."""
     monkeypatch.setenv("HOME", str(tmp_path))
     folder = "".join(each if each.isalnum() else "-" for each in str(world.root))
     for path in (
