@@ -793,6 +793,7 @@ def test_the_graph_draws_names_with_their_relations_and_identifiers_when_they_ar
     assert re.search(r"5, mentioned \d+ times in memories", Page(visit.get("/projects")).text), "no relations"
     drawn = json.loads(visit.get("/graph.json"))
     assert {each["id"] for each in drawn["nodes"]} == {"Valkey", "Anna Lindqvist", "Checkout"}
+    assert {each["type"] for each in drawn["links"]} == {"owns", "depends_on"}
     assert "show 2 identifiers, too" in Page(visit.get("/graph")).text
     everything = json.loads(visit.get("/graph.json", all=1))
     assert {"legacy_id", "SHOP-12"} <= {each["id"] for each in everything["nodes"]}
