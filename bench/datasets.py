@@ -246,8 +246,7 @@ def _turns(conversation: Mapping[str, Any]) -> Iterator[Item]:
 
 
 def turn_ids(evidence: str) -> list[str]:
-    """Return the turns named in a string of evidence, which may name several, and in forms like `D:11:26` and
-    `D30:05`."""
+    """Return the turns in a string of evidence, which may name several, also as `D:11:26` or `D30:05`."""
     return [f"D{int(session)}:{int(turn)}" for session, turn in _TURN_ID.findall(evidence)]
 
 

@@ -175,7 +175,7 @@ class Week:
         async def is_promoted() -> bool:
             return bool(self._way(memory_id))
 
-        if "at once" in STORY["fates"][name]:  # before the session ends, which promotes as well
+        if "at once" in STORY["fates"][name]:  # before the session ends, since its end promotes, too
             await wait_until(is_promoted, WAIT_S)
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 SESSION_START, PROMPT, TOOL_BEGINS = "SessionStart", "UserPromptSubmit", "PreToolUse"
 COMPACTIONS = ("PreCompact", "PostCompact")
 NOT_RECORDED = (TOOL_BEGINS, "PreCompact")
-"""Of a tool call and a compaction, only the end is recorded."""
+"""Only the end of a tool call or a compaction is recorded."""
 LONG_MEMBERS = frozenset({"prompt", "last_assistant_message", "prompt_response", "text", "compact_summary"})
 LONG_MEMBER_BYTES, MEMBER_BYTES = 32 * 1024, 2 * 1024
 """The maximum size in bytes of a recorded turn, and of any other member of the input."""

@@ -23,7 +23,7 @@ Endpoint = Annotated[
     str, Meta(pattern=r"^tcp://(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9.*-]+):[0-9]{1,5}$", examples=["tcp://0.0.0.0:7411"])
 ]
 Variable = Annotated[str, Meta(pattern=r"^\$\{[A-Za-z_][A-Za-z0-9_]*\}$", examples=["${NAME}"])]
-"""The variable that contains a secret, never the secret itself."""
+"""The name of the variable that contains a secret, never the secret itself."""
 Directory = Annotated[str, Meta(pattern=r"^[/~][^\0]*$", examples=["/directory"])]
 FileName = Annotated[str, Meta(pattern=r"(?a)^(?!memory\.db)[\w-][\w.-]{0,60}\Z", examples=["memory.sqlite"])]
 MarkdownFile = Annotated[

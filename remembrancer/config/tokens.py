@@ -17,7 +17,7 @@ FILE: Final = "tokens.json"
 PREFIX: Final = "rmb_"
 RANDOM_BYTES: Final = 32
 LINK_S: Final = 600.0
-"""The time for which a link that opens the browser is valid. It works only once."""
+"""A link that opens the browser is valid for this long, and works only once."""
 LINK: Final = "link "
 BROWSER_S: Final = 30 * 86_400.0
 """A browser that opened a link stays signed in for this long."""

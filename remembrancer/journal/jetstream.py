@@ -303,7 +303,7 @@ class JetStreamJournal(Journal):
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[Client]:
-        """Open the connection if necessary. Exceptions of the client library become our errors."""
+        """Open the connection if necessary, and convert exceptions of the client library to our errors."""
         try:
             yield await self._connection()
         except TimeoutError as error:  # the library's own error is a subclass

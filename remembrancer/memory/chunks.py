@@ -38,7 +38,7 @@ class Chunk(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Line numbers start at 0, and `end` is exclusive. A heading's level is 1 to 6, and its `path` ends with itself."""
+    """Line numbers start at 0. `end` is exclusive. A heading's level is 1 to 6, and its `path` ends with its title."""
 
     first: int
     end: int
@@ -133,7 +133,7 @@ class _Cutter(NamedTuple):
             start += len(part)
 
     def overlap_before(self, start: int, size: int, before: int) -> int:
-        """Move a chunk's `start` back into the previous chunk (from `before`). Its first piece has `size` tokens."""
+        """Return an earlier start in the previous chunk, from `before`. The chunk's first piece has `size` tokens."""
         room = min(self.overlap, self.tokens - size)
         low = max(before + 1, start - _CHARACTERS * self.overlap)
         window = self.text[low:start]

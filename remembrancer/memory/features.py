@@ -49,7 +49,7 @@ class Candidates:
     context_coverage: Column
     """The share of the query's words that occur in a turn or its neighbouring turns."""
     names_missed: Column
-    """Of the names with digits in the query, the share that the memory lacks."""
+    """The share of the names with digits in the query that the memory lacks."""
     nearness: Column
     """How close the memory is to a time named in the query; 1 if within it."""
     happened_at: Column

@@ -218,7 +218,7 @@ def to_change(arguments: MemoryArguments, session_id: str, content_limit_bytes: 
         scope=scope,
         kind=kind,
         related_entities=entities,
-        supersedes=ids[0] if len(ids) == 1 else ids or None,  # a single id by itself, as in writes by earlier versions
+        supersedes=ids[0] if len(ids) == 1 else ids or None,  # a single id without a list, as in earlier versions
         **usual | fields,
     )
 
