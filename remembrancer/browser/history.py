@@ -15,6 +15,7 @@ from remembrancer.browser.memories import MOST_PAST, day_of, done_of, float_of, 
 from remembrancer.browser.view import MAX_CHANGES, PEOPLE, Handler, View, who
 from remembrancer.memory.decay import has_ended
 from remembrancer.protocol.browsing import (
+    MOST_PAIRS,
     ActivityRead,
     FindUndecided,
     ListSessions,
@@ -62,8 +63,8 @@ async def live(view: View) -> Response:
 
 
 async def waiting(view: View) -> Response:
-    found = await view.ask(FindUndecided(view.project, view.session))
-    number = len(found.proposals) + len(found.pairs) + found.more
+    found = await view.ask(FindUndecided(view.project, view.session, MOST_PAIRS))
+    number = len(found.proposals) + sum(not pair.is_weak for pair in found.pairs)
     return HTMLResponse(f'<span id="waiting">{number}</span>' if number else "")
 
 

@@ -212,14 +212,17 @@ def search(
     flag("--forgotten", "order", flag_value="forgotten", help="Only forgotten memories."),
     flag("--stale", "about", flag_value="stale", help="Memories that name a file no longer in the indexed code."),
     flag("--review", "about", flag_value="review", help="Proposals and pairs that are waiting for a decision."),
+    flag("--all", "shows_all", help="With --review: also the less likely pairs."),
 )
-def list_(where: Where, order: str | None, about: str | None, **given: Any) -> Report:
+def list_(where: Where, order: str | None, about: str | None, shows_all: bool, **given: Any) -> Report:
     """List memories, newest first; session records only with --kind session_record."""
+    if shows_all and about != "review":
+        raise InvalidInput("--all goes with --review; -n N lists up to N memories")
     if about is not None:
         source = click.get_current_context().get_parameter_source("number")
         if any((given | {"order": order, "number": source is ParameterSource.COMMANDLINE}).values()):
-            raise InvalidInput(f"--{about} always lists everything: it cannot be combined with filters, orders or -n")
-        return _stale(where) if about == "stale" else _waiting(where)
+            raise InvalidInput(f"--{about} cannot be combined with filters, orders or -n")
+        return _stale(where) if about == "stale" else _waiting(where, shows_all)
     return _in_order(where, order, given | {"include_forgotten": order == "forgotten"})
 
 
@@ -413,7 +416,7 @@ def _stale(where: Where) -> Report:
     return Report({"memories": memories}, lines, notes=notes)
 
 
-def _waiting(where: Where) -> Report:
+def _waiting(where: Where, shows_all: bool) -> Report:
     from remembrancer.commands.runtime_client import ask_store
     from remembrancer.protocol.browsing import MOST_PAIRS, FindUndecided
     from remembrancer.toolsets.memory.answers import iso
@@ -431,10 +434,11 @@ def _waiting(where: Where) -> Report:
         proposals = {each["memory_id"]: each | own for each in status.get("proposals", ())} | proposals
         for pair in review.pairs:
             sides = {"newer": pair.newer, "older": pair.older}
-            about = {f"{name}_id": short(each.id) for name, each in sides.items()}
+            about: Answer = {f"{name}_id": short(each.id) for name, each in sides.items()}
             about |= {name: each.content for name, each in sides.items()}
             about |= {f"{name}_day": local_time(iso(each.happened_at))[:10] for name, each in sides.items()}
             about |= {"if_done": f"edit {short(pair.older.id)} --done"} if pair.may_be_done else {}
+            about |= {"weak": True} if pair.is_weak else {}
             name = "contradictions" if pair.relation == "contradicts" else "alike"
             pairs.setdefault((pair.newer.id, pair.older.id), (name, about | own))
     facts: Answer = {"proposals": list(proposals.values())}
@@ -443,12 +447,15 @@ def _waiting(where: Where) -> Report:
         compared = f"; {count(pending, 'memory')} not compared with others yet" if pending else ""
         nothing = f"Nothing is waiting for a decision{compared}. A pair with different wording may have been missed."
         return Report(facts, nothing)
+    weak = 0 if shows_all else sum("weak" in row for row in facts["contradictions"])
     rows = [
         (one_line(row["content"]), f"keep it for all your projects? ({row['reason']})", short(row["memory_id"]))
         for row in facts["proposals"]
     ]
     for name, why in (("contradictions", "replaced by “{}” ({})?"), ("alike", "nearly the same as “{}” ({})")):
         for row in facts[name]:
+            if weak and "weak" in row:
+                continue
             is_later = row["newer_day"] != row["older_day"]
             name_of_newer = f"{row['newer_day']}, {row['newer_id']}" if is_later else row["newer_id"]
             reason = why.replace("replaced", "closed") if "if_done" in row else why
@@ -456,10 +463,12 @@ def _waiting(where: Where) -> Report:
             rows.append((one_line(row["older"]), reason, row["older_id"]))
     how = "'remembrancer edit ID' decides: --to user or --to project for a proposal, --replaced or --both for a pair."
     how += " If only part of a memory has changed, 'remembrancer edit ID' opens it." if facts["contradictions"] else ""
-    notes = [f"{count(more, 'further pair')} {'is' if more == 1 else 'are'} not listed."] if more else []
+    notes = [f"{count(weak, 'less likely pair')}: --all shows {'it' if weak == 1 else 'them'}"] if weak else []
+    notes += [f"{count(more, 'further pair')} {'is' if more == 1 else 'are'} not listed."] if more else []
     piped = ["\t".join((bare, text, why)) for text, why, bare in rows]
     at_terminal = [(excerpt(text, LONGEST), excerpt(why, LONGEST), bare) for text, why, bare in rows]
-    return Report(facts | {"more": more}, [Rows(("memory", "why", "id"), at_terminal), how], notes=notes, piped=piped)
+    lines: list[Line] = [Rows(("memory", "why", "id"), at_terminal), how] if rows else []
+    return Report(facts | {"more": more}, lines, notes=notes, piped=piped or None)
 
 
 # --- a memory, its history, the graph ---
@@ -733,7 +742,8 @@ def _pairs_waiting(where: Where) -> Iterator[str]:
 
     with suppress(RemembrancerError):
         requests = (FindUndecided(each.project, SHELL_SESSION, MOST_PAIRS, alike=False) for each in where.places)
-        if pairs := {(pair.older.id, pair.newer.id) for each in requests for pair in ask_store(each).pairs}:
+        waiting = (pair for each in requests for pair in ask_store(each).pairs if not pair.is_weak)
+        if pairs := {(pair.older.id, pair.newer.id) for pair in waiting}:
             them = f"{count(len(pairs), 'pair')} {'waits' if len(pairs) == 1 else 'wait'}"
             yield f"{them} for a decision: 'remembrancer list --review' asks whether the newer one replaces the older"
 

@@ -105,6 +105,8 @@ class Pair(msgspec.Struct, frozen=True):
     strength: float
     may_be_done: bool = False
     """True if the older memory is an open end, and the newer one probably says that it is done."""
+    is_weak: bool = False
+    """True if the newer memory may replace the older one, but probably does not."""
 
 
 class Undecided(msgspec.Struct, frozen=True, tag=True):

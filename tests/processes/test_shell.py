@@ -290,6 +290,15 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
     )
     shell("undo", "--yes")
     shell("edit", old, "--both")
+    older, newer = "Lunch for the crew is at noon in the barn", "The crew has lunch in the canteen"
+    old, new = (shell.json("add", text)["memory_id"] for text in (older, newer))
+    assert asyncio.run(until(shell.pairs)) == [(old, new)]
+    review = shell.run("list", "--review")
+    assert (review.stdout, review.stderr) == ("", "1 less likely pair: --all shows it\n")
+    assert shell.run("log").stderr == ""
+    assert shell("list", "--review", "--all") == f"{old}\t{older}\treplaced by “{newer}” ({new})?\n"
+    assert "--all goes with --review" in shell("list", "--all", status=exit_codes.USAGE)
+    shell("edit", old, "--both")
     older, newer = "The back gate is shut at night", "The Back Gate is shut at night"
     old, new = (shell.json("add", text)["memory_id"] for text in (older, newer))
     alike = asyncio.run(until(lambda: shell.json("list", "--review")["alike"]))

@@ -232,6 +232,7 @@ WAITING: Final = """NOT EXISTS (SELECT 1 FROM memory_links AS s WHERE s.source =
 def find_undecided(records: Reader, request: FindUndecided) -> Undecided:
     pairs = pairs_in_review(records, request.session_id, alike=request.alike, with_hidden=request.with_hidden)
     doubted = {each.older.id for each in pairs if each.relation == "contradicts"}
+    pairs = sorted(pairs, key=lambda pair: pair.is_weak)
     proposals = tuple(each for each in records.proposals() if each.memory_id not in doubted)
     return Undecided(proposals, tuple(pairs[: request.limit]), len(pairs[request.limit :]))
 
@@ -277,7 +278,7 @@ def _waiting(records: Reader, session_id: str, *, alike: bool) -> list[Pair]:
     )
     found = records.load(list({number for row in rows for number in row[:2]}), Filters(session_id))
     return [
-        Pair(older, newer, relation, strength, may_be_done)
+        Pair(older, newer, relation, strength, may_be_done, relation == "contradicts" and strength < PROBABLE)
         for *pair, relation, strength in rows
         if found.keys() >= {*pair}
         for older, newer in [sorted((found[each] for each in pair), key=lambda each: each.age_key)]
