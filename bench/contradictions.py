@@ -56,7 +56,7 @@ def read_pairs(path: Path) -> Iterator[Haystack]:
 
 
 async def play(running: Runtime, directory: Path, haystack: Haystack) -> dict[tuple[str, str], bool]:
-    """Return the pairs of texts that are in Review at the end, the earlier text first; True if listed without `--all`."""
+    """Return the pairs of texts that are in Review at the end, earlier text first; True if listed without `--all`."""
     for _, day in groupby(haystack.items, key=lambda item: item.at // DAY_S):
         async with running.client(directory) as client:
             for item in day:

@@ -44,7 +44,7 @@ AGAIN_S: Final = 0.5
 ARGUMENTS: Final = {
     **dict.fromkeys(("add", "remove", "tags", "tags.add"), "a tag"),
     **{"content": "the text", "limit": "-n", "add_links": "it"},
-    **{name: f"--{name}" for name in ("due", "importance", "kind", "reason", "summary", "supersedes", "version")},
+    **{name: f"--{name}" for name in ("due", "importance", "kind", "reason", "summary", "supersedes")},
 }
 REMEDIES: Final = {
     "allow_secrets": "--allow-secrets stores it anyway",
