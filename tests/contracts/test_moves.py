@@ -253,6 +253,10 @@ def test_what_was_another_projects_is_not_taken_back_and_what_was_always_the_use
     assert (project.shown(own).scope, project.records.proposals()) == ("project", ())
     project.do(UndoChange(own))
     assert user.shown(own).scope == "user"
+    project.do(PromoteMemory(stays := memory_id_of(STAYS), "user"))
+    shown = [user.records.portable(stays, OTHER_SESSION, each.id) for each in (PROJECT, OTHER_PROJECT)]
+    changes = [[entry.change for entry in each.history] for each in shown if each is not None]
+    assert changes == [["stored", "promoted"], ["promoted"]], "what it was in its project is nobody else's"
 
 
 def test_a_repeated_store_for_the_user_is_answered_though_the_token_may_no_longer_see_the_user(tmp_path: Path) -> None:
