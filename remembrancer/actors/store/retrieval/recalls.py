@@ -194,21 +194,21 @@ def _comparable(bm25: Column, spaces: NDArray[np.int64], sizes: Mapping[int, int
 
 
 def _likeness(question: Question, rows: Rows) -> Column:
-    """Return the cosines between facts that may replace one another. A rule and a fact of another kind never do."""
-    facts = np.flatnonzero((rows.is_fact > 0.0) & ~np.isnan(rows.cosine))
-    if not len(facts) or question.windows:  # facts from a named time are not outdated
+    """Return the cosines between memories, but 0 for a rule and another memory: neither replaces the other."""
+    compared = np.flatnonzero(~np.isnan(rows.cosine))
+    if not len(compared) or question.windows:  # facts from a named time are not outdated
         return np.zeros((0, 0))
-    vectors = rows.vectors[facts]
+    vectors = rows.vectors[compared]
     like = vectors @ vectors.T
-    is_rule = np.array([each.kind in RULES for each in rows.facts[facts]])
+    is_rule = np.array([each.kind in RULES for each in rows.facts[compared]])
     if is_rule.any():
         like = np.where(is_rule[:, None] == is_rule, like, 0.0)
     if question.numbered:
         # If a fact lacks a requested name that another fact contains, it is about something else.
-        names = rows.words[facts][:, question.numbered].astype(np.float32)
+        names = rows.words[compared][:, question.numbered].astype(np.float32)
         like = np.where(names @ (1.0 - names).T > 0.0, 0.0, like)
     likeness = np.zeros((len(rows), len(rows)))
-    likeness[np.ix_(facts, facts)] = like
+    likeness[np.ix_(compared, compared)] = like
     return likeness
 
 
