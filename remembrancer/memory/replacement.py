@@ -337,7 +337,7 @@ def replaced_among(memories: Iterable[ListedMemory]) -> frozenset[str]:
 
 def _part_of(content: str, named: re.Match[str]) -> str:
     begin = named.start(named.lastgroup or 0)
-    sort = _SORT.search(content, 0, begin)
+    sort = _SORT.search(content[:begin])
     return content[sort.start() if sort else begin : named.end(named.lastgroup or 0)].lower()
 
 

@@ -280,6 +280,7 @@ def test_a_memory_comes_back_from_another_place_as_it_was(rig: RecordsRig, lante
     rig.records.link_similar([NearDuplicate(*numbers, 0.96, (rig.passages(lantern)[0], rig.passages(other)[0]))])
     exported = [rig.shown(lantern), rig.shown(other)]
     assert {link.relation for link in exported[1].links} == {"similar_to", "supersedes"}
+    assert exported[1].accessed_in == (SESSION,), "what replaces another is used"
     for place, order in enumerate((exported, exported[::-1])):
         with RecordsRig(tmp_path / str(place) / "memory.db") as copy:
             for memory in order:
