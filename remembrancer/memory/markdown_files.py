@@ -34,12 +34,13 @@ _DAY: Final = rf"(\d{{4}}-\d\d-\d\d|{CALENDAR_DAY},? \d{{4}}|(?=\w* ?(?-i:[A-Z])
 _DATED: Final = re.compile(rf"\W*{_DAY}(?!\d)|.*\({_DAY}\)\W*$", re.IGNORECASE)
 """A date at the start of a text ("May 10 servers" is not one), or in brackets at the end of a line."""
 _TITLE_DATED: Final = re.compile(
-    rf"{_DATED.pattern}|(?!.*\b(?:deadline|birthday|anniversary)\b)"
-    r".*\b(?!(?:since|until|till|to|by|before|after|due|from|starts?|starting|ends?|ending|expires|version|api|born)\b)"
-    rf"[^\W_]+[\W_]+{_DAY}\W*$",
+    rf"{_DATED.pattern}|(?:.*(?:\b|_)(?:meeting|minutes|notes?|stand-?up|retro(?:spective)?|log|journal|diary|planning"
+    r"|kick-?off|review|report|board|call|sync|weekly|daily|1:1|compte-rendu|protokoll)"
+    rf"(?: of| on| with \w+|[^,:–]*[,:–])?[\W_]+)?(?:(?!birth)\w+day\W+)?{_DAY}\W*$",
     re.IGNORECASE,
 )
-"""A date at the start or end of a title or file name: "Minutes, Tuesday 1 December 2026", "board-2026-12-01"."""
+"""A date at the start of a title or file name, in brackets at its end, or beside the word for a meeting or a record:
+"Minutes, Tuesday 1 December 2026", "board-2026-12-01", but not "API 2024-01-01"."""
 _FRONT_DATE: Final = re.compile(r"^date:(.+)", re.MULTILINE | re.IGNORECASE)
 _ITEM: Final = re.compile(r"^[-*] +", re.MULTILINE)
 WORDS_OF_ITEM: Final = 5
