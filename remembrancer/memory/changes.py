@@ -11,7 +11,7 @@ from remembrancer.memory.decay import DAY_S, has_ended
 from remembrancer.memory.fields import FIELDS, Field, encode_object
 from remembrancer.memory.limits import MAX_ENTITIES, MAX_TAGS
 from remembrancer.memory.names import name_key
-from remembrancer.memory.open_ends import due_of_open_end, moved_to
+from remembrancer.memory.open_ends import due_of_open_end, moved_to, says_done
 from remembrancer.memory.sentences import cut_at_word, excerpt
 from remembrancer.memory.text import MAX_OBJECT_BYTES, quote
 from remembrancer.protocol.errors import InvalidInput, NotFound
@@ -239,7 +239,7 @@ def continuing(newer: MemoryVersion, created_at: float, older: MemoryVersion) ->
     """A fact that moves an open end to a different day becomes the open end itself."""
     if kind_of(older) != OPEN_END or older.done or newer.due is not None or kind_of(newer) not in ("fact", OPEN_END):
         return newer
-    due = moved_to(newer.content, created_at, older.due)
+    due = None if says_done(newer.content, older.content) else moved_to(newer.content, created_at, older.due)
     return newer if due is None else changed(newer, {"kind": OPEN_END, "due": due})
 
 

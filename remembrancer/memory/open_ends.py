@@ -14,6 +14,7 @@ from remembrancer.memory.lexicon import toml_file, word_lists
 from remembrancer.memory.sentences import split_sentences
 from remembrancer.memory.times.phrases import COUNTS, DAY, MONTHS, WEEKDAYS, counted, period_of
 from remembrancer.memory.times.windows import EMPTY, read_query, without_times
+from remembrancer.memory.wording import stem
 
 _HEADING: Final = re.compile(
     r"\s*(?P<announced>next(?: steps?| up)?|open(?: ends?| points?| questions?| tasks?)?|still (?:open|to do)"
@@ -121,6 +122,8 @@ _VERBAL: Final = r"(?<!\bthe )(?<!\ba )(?<!\ban )(?<!\bmy )(?<!\bour )"
 """Not before a participle with a noun: "the lost key"."""
 _IRREGULAR: Final = rf"{_VERBAL}\b(?i:{'|'.join(_LISTS['past'])})\b"
 _PAST: Final = rf"(?:{_VERBAL}(?:\b|^[A-Z](?!\w+ \w+s\b))[a-z]+[^\We]ed\b|{_IRREGULAR})"
+_INFINITIVES: Final = dict(pair.split("-") for pair in _LISTS["done"])
+_DONE: Final = re.compile(rf"(?<!\bbe )\b(?:\w+ed|{'|'.join(_INFINITIVES)})\b")
 _PLANNED: Final = re.compile(
     rf"\b(?:will(?: be (?!no\b|{_STATES})\w+)?|(?:(?:i|we) )?(?:ha(?:s|ve)|meet|(?:visit|leave|start|come|arrive)s?)\b"
     rf"|(?:is|are|been|gets?) (?:now )?(?:(?:on |at )?$|(?!{_STATES})(?:\w+(?:ed|ing)|set|put|held|brought)\b)"
@@ -276,10 +279,17 @@ def moved_to(text: str, at: float, due: float | None) -> float | None:
     return None
 
 
-def may_be_moved(text: str, at: float, due: float | None) -> bool:
-    """True if a text names a future day other than `due`, which makes it unlikely that the open end is done."""
+def says_done(text: str, task: str) -> bool:
+    """True for "Booked the inn for 9 January" about "Book an inn by Friday"."""
+    asked, done = _TASK.match(task.lower()), _DONE.findall(text.lower())
+    is_done = asked and stem(asked[0].split()[-1]) in {stem(_INFINITIVES.get(each, each)) for each in done}
+    return bool(is_done) and not _RULE.search(text)
+
+
+def closes(text: str, at: float, is_fact: bool, task: str, due: float | None) -> bool:
+    """True if a text says that an open end is done, or is a fact that names no future day other than `due`."""
     days = moved_to(text, at, due), due and due_of_open_end(text, at, UTC)
-    return any(day and at < day != due for day in days)
+    return says_done(text, task) or (is_fact and not any(day and at < day != due for day in days))
 
 
 def _day_of(named: re.Match[str], now: datetime, is_over: bool) -> datetime:

@@ -20,7 +20,7 @@ from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
 from remembrancer.actors.store.records.sqlite_records import Reader
 from remembrancer.memory.changes import MOVE_UNDONE, RESTORED, UNDONE, undoing
 from remembrancer.memory.decay import DAY_S
-from remembrancer.memory.open_ends import may_be_moved
+from remembrancer.memory.open_ends import closes
 from remembrancer.memory.replacement import PROBABLE, RIVAL, counted_among, frame_of, two_things
 from remembrancer.protocol.browsing import (
     ActivityRead,
@@ -282,8 +282,8 @@ def _waiting(records: Reader, session_id: str, *, alike: bool) -> list[Pair]:
         for *pair, relation, strength in rows
         if found.keys() >= {*pair}
         for older, newer in [sorted((found[each] for each in pair), key=lambda each: each.age_key)]
-        for is_other in [relation == "contradicts" and older.is_open and newer.kind != OPEN_END]
-        for may_be_done in [is_other and not may_be_moved(newer.content, newer.created_at, older.due)]
+        for is_asked, is_fact in [(relation == "contradicts" and older.is_open, newer.kind != OPEN_END)]
+        for may_be_done in [is_asked and closes(newer.content, newer.created_at, is_fact, older.content, older.due)]
     ]
 
 
