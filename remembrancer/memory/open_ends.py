@@ -241,10 +241,9 @@ def due_in(text: str, at: float, zone: tzinfo | None = None) -> float | None:
     Dezember", a final "tomorrow" or an appointment. The text was written at `at`, in the local time zone unless `zone`
     is given. A weekday is the next one after `at`, or the same day unless the text names an hour that has passed in the
     local time zone. A day without a year is at most about three months before `at`."""
-    deadlines = text = _with_by(text.strip(), at)
-    if not _DUE.search(text) and (before := _coming_day(text) or _LAST.search(text)):
-        deadlines = f"by {text[before.end() :]}"
-    for named in _DUE.finditer(deadlines):
+    text = _with_by(text.strip(), at)
+    before = None if _DUE.search(text) else _coming_day(text) or _LAST.search(text)
+    for named in _DUE.finditer(f"by {text[before.end() :]}" if before else text):
         now = datetime.fromtimestamp(at, zone).replace(tzinfo=None)
         with suppress(ValueError):  # no such day
             return _day_of(named, now, zone is None and _has_passed(text, now)).replace(tzinfo=UTC).timestamp()
