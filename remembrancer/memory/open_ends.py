@@ -61,11 +61,11 @@ _WEEKDAY_OF_DATE: Final = rf"(?:{WEEKDAY},? (?:the )?(?=\w* ?\d))?"
 _MONTH: Final = rf"(?:{'|'.join(f'{name[:3]}(?:{name[3:]}|t?[.]?)' for name in MONTHS)})(?![a-z])"
 _OF_MONTH: Final = r"(?:0?[1-9]|[12]\d|3[01])(?:st|nd|rd|th)?"
 CALENDAR_DAY: Final = rf"(?:{_OF_MONTH} (?:of )?{_MONTH}|{_MONTH} {_OF_MONTH})"
-_WHEN: Final = rf"(?:{'|'.join(_LISTS['after_days'])}|to(?! {WEEKDAY})|of this month)\b"
+_WHEN: Final = rf"(?:{'|'.join(_LISTS['after_days'])}|to(?! {WEEKDAY})|of this month|after all)\b"
 _NTH: Final = rf"{_OF_MONTH}(?<=[a-z])(?![\w-]| (?!{_WHEN})\w)"
 _LATER: Final = (
     rf"(?P<in>in )?(?!the |last )(?P<count>\d{{1,2}}|{'|'.join(COUNTS)}) (?P<unit>day|week|fortnight|month)s?"
-    rf"(?(in)| from (?:now|(?P<first>today|tomorrow|{WEEKDAY})))"
+    rf"(?(in)| from (?:now|today|(?P<first>{WEEKDAY})))"
 )
 _LAST: Final = re.compile(r" (?=(?:today|tonight|(?:(?:the )?end of )?next (?:week|month))[ .!]*$)", re.IGNORECASE)
 """The space before a day in the last words of an open end: "Groceries today"."""
@@ -106,7 +106,7 @@ _COMING: Final = re.compile(
     rf"\b(?:(?:this|coming) (?={WEEKDAY})|{_WEEKDAY_OF_DATE})(?=(?:{_ANY_DATE}|tomorrow|next {WEEKDAY})"
     rf"(?![\w'’]|,? \d{{4}}|(?: to| until| ?[–-]) ?(?:{_MONTH}|\d))"
     rf"|(?P<usual>to(?:day|night)|next (?:week|month)|{_LATER}|(?<=[ny] the ){_NTH}|{WEEKDAY})"
-    rf"(?:,? (?:{_WHEN}|\(|\d)|[.!]?$))",
+    rf"(?:,(?! {WEEKDAY})| (?:{_WHEN}|\(|\d)|[.!]?$))",
     re.IGNORECASE,
 )
 """The words before a day such as "tomorrow". A `usual` day (such as a weekday) counts only before certain words."""
@@ -118,10 +118,9 @@ _LIMIT: Final = re.compile(
 """Text before a day on which nothing happens: "since", "until", or a bracket, since the day in "We use Postgres
 (2026-11-30)" only dates the text."""
 _STATES: Final = rf"\b(?i:{'|'.join(_LISTS['states'])})\b"
-_VERBAL: Final = r"(?<!\bthe )(?<!\ba )(?<!\ban )(?<!\bmy )(?<!\bour )"
-"""Not before a participle with a noun: "the lost key"."""
-_IRREGULAR: Final = rf"{_VERBAL}\b(?i:{'|'.join(_LISTS['past'])})\b"
-_PAST: Final = rf"(?:{_VERBAL}(?:\b|^[A-Z](?!\w+ \w+s\b))[a-z]+[^\We]ed\b|{_IRREGULAR})"
+_IRREGULAR: Final = rf"(?<!\bthe )(?<!\ba )(?<!\bmy )(?<!\bour )\b(?i:{'|'.join(_LISTS['past'])})\b"
+"""Verbs in the past, but not participles: "the lost key"."""
+_PAST: Final = rf"(?:(?:\b|^[A-Z](?!\w+ \w+s\b))[a-z]+[^\We]ed\b|{_IRREGULAR})"
 _INFINITIVES: Final = dict(pair.split("-") for pair in _LISTS["done"])
 _DONE: Final = re.compile(rf"(?<!\bbe )\b(?:\w+ed|{'|'.join(_INFINITIVES)})\b")
 _PLANNED: Final = re.compile(
@@ -188,10 +187,6 @@ _ENDED: Final = re.compile(
     rf"|\b(?i:{'|'.join(_LISTS['habits'])}|not?|\w+n['’]t|done|valid|expires|runs until)\b)"
 )
 """A text that says that something has ended, holds or recurs, and not that it has moved to another day."""
-_DAY: Final = re.compile(
-    rf"\b{_WEEKDAY_OF_DATE}(?:{_ANY_DATE}|tomorrow|next (?:week|month)|{_LATER}|{WEEKDAY}(?! of\b))(?![\w'’])",
-    re.IGNORECASE,
-)
 _ASKS: Final = re.compile(r"(?!(?:can|could|will|would) (?:you|we)\b|kann|können).*\?$", re.IGNORECASE)
 _PERIOD: Final = re.compile(r"\b(?P<which>this|next) (?P<unit>week|month|year)\b", re.IGNORECASE)
 _IN_MONTH: Final = re.compile(rf"\b(?:in|by|until|of|this) (?P<month>{'|'.join(MONTHS)})\b(?! \d)", re.IGNORECASE)
@@ -271,8 +266,11 @@ def due_of_open_end(text: str, at: float, zone: tzinfo | None = None) -> float |
 def moved_to(text: str, at: float, due: float | None) -> float | None:
     """The future day, other than `due`, to which a text moves an open end. None if the text says how that ended."""
     for part in (each.partition(" because ")[0] for each in split_sentences(with_iso_dates(text, at))):
-        if not _ENDED.match(part) or is_appointment(part, at, UTC) or is_task_with_date(part, at, UTC):
-            named = (due_in(words, at, UTC) for words in (part, *(f"by {day[0]}" for day in _DAY.finditer(part))))
+        if not _ENDED.match(part) or is_appointment(part, at, UTC) or is_task(part, at, UTC):
+            named = (
+                due_in(words, at, UTC)
+                for words in (part, *(f"by {part[day.end() :]}" for day in _COMING.finditer(part)))
+            )
             if days := [day for day in named if day is not None and day > at and day != due]:
                 return days[0]
     return None
@@ -297,13 +295,11 @@ def _day_of(named: re.Match[str], now: datetime, is_over: bool) -> datetime:
     from dateutil.rrule import MONTHLY, rrule
 
     now = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    near = (named["near"] or named["first"] or "today").lower()
-    day = now + _NEAR[near] if near in _NEAR else parse(near, default=now)
-    if named["count"]:
-        count, _, unit = counted(named)
-        return day + relativedelta(**{f"{unit}s": int(count)})  # type: ignore[arg-type]
     if named["near"]:
-        return day
+        return now + _NEAR[named["near"].lower()]
+    if named["count"]:
+        first, (count, _, unit) = parse(named["first"] or f"{now}", default=now), counted(named)
+        return first + relativedelta(**{f"{unit}s": int(count)})  # type: ignore[arg-type]
     if period := (named["period"] or "").lower():
         day = (period_of(now, period, -1).start if named["next"] and period not in MONTHS else now) + _END[period]
         return day if day >= now else day + relativedelta(years=1)
@@ -397,9 +393,11 @@ def _coming_day(text: str) -> re.Match[str] | None:
     return None
 
 
-def is_task_with_date(text: str, at: float, zone: tzinfo | None = None) -> bool:
-    """True for a short sentence with a deadline that has not passed at `at`, unless it states a fact ("It expires by 5
-    December"), and for a task that begins with a known verb and names a day: "Call her tomorrow"."""
+def is_task(text: str, at: float, zone: tzinfo | None = None) -> bool:
+    """True for a list of open ends, for a short sentence with a deadline that has not passed at `at`, unless it states
+    a fact ("It expires by 5 December"), and for a task that begins with a known verb and names a day."""
+    if is_list_of_open_ends(text):
+        return True
     text = _with_by(text.strip(), at)  # "zum 5. Dezember" looks like two sentences
     is_short = len(text) <= 300 and len(split_sentences(text)) == 1 and not _ASKS.match(text)
     due = due_in(text, at, zone)  # also None if there is no such day, as in "by 31 February"

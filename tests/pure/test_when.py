@@ -21,7 +21,7 @@ from remembrancer.memory.open_ends import (
     due_of_open_end,
     is_appointment,
     is_list_of_open_ends,
-    is_task_with_date,
+    is_task,
     last_day_asked_for,
     moved_to,
     names_appointment,
@@ -287,7 +287,7 @@ READ: dict[str, Callable[[str], object]] = {
     "appointments": lambda text: day_in(due_in(text, SATURDAY)) if is_appointment(text, SATURDAY) else "",
     "moves": lambda text: day_in(moved_to(text, SATURDAY, due_in("by 4 December", SATURDAY))),
     "events": names_appointment,
-    "tasks": lambda text: is_task_with_date(text, SATURDAY),
+    "tasks": lambda text: is_task(text, SATURDAY),
     "questions": asks_for_open_ends,
     "periods": lambda query: last_day_asked_for(query, SATURDAY),
 }
@@ -311,7 +311,7 @@ def test_the_due_date_of_a_long_text_is_looked_for_in_time_that_grows_with_its_l
 @given(st.text(max_size=300), st.text(" -_*()[]!\n", max_size=9))
 @example("", "_ (")
 def test_any_text_is_a_task_or_not(text: str, before: str) -> None:
-    assert is_task_with_date(f"{before}{text} by 5 December", 0.0) in (True, False)
+    assert is_task(f"{before}{text} by 5 December", 0.0) in (True, False)
 
 
 def test_the_log_says_what_was_decided_and_opened_on_a_day_that_was_given() -> None:

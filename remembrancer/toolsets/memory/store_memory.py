@@ -7,13 +7,7 @@ from msgspec import Meta
 from remembrancer.memory.changes import with_subjects
 from remembrancer.memory.credentials import refuse_credentials
 from remembrancer.memory.limits import MAX_LINKS, check_count
-from remembrancer.memory.open_ends import (
-    due_of_open_end,
-    is_appointment,
-    is_list_of_open_ends,
-    is_task_with_date,
-    open_ends_in,
-)
+from remembrancer.memory.open_ends import due_of_open_end, is_appointment, is_task, open_ends_in
 from remembrancer.memory.promotion import is_others_wish
 from remembrancer.memory.sentences import first_words
 from remembrancer.memory.text import check_text, finder_of, quote
@@ -241,7 +235,7 @@ def _scope_and_kind(arguments: MemoryArguments, content: str, at: float) -> tupl
 
 def kind_of(content: str, at: float) -> Kind:
     """The kind suggested by the wording of a memory written at `at`, or else `fact`."""
-    if is_list_of_open_ends(content) or is_task_with_date(content, at):
+    if is_task(content, at):
         return OPEN_END
     kinds = _kinds_in(content)
     kind = tuple(_KIND_WORDS)[kinds[0]] if kinds else "fact"
