@@ -30,17 +30,17 @@ DEFAULT_IMPORTANCE: Final[dict[Kind, float]] = dict.fromkeys(
 )
 _KIND_WORDS: Final[dict[Kind, str]] = {
     "fact": r"\b(not (yet |been )*decided|undecided)\b",
-    "decision": r"\b(decided|chose|we (switched|migrated) (to|from)|we moved (from|to (?-i:[A-Z])\w*)|instead of"
-    r"|decision)\b",
+    "decision": r"\b(decided|chose|we (switched|migrated) (to|from)|we moved (from|to (?-i:[A-Z])\w*)"
+    r"|us(e|es|ing)\b[^.;]* instead of|decision (is |was )?to)\b|\bdecision( \d+)?:",
     "error_fix": r"\b(fixed (it|this|that|the)|(we|I|['’]ve) fixed|(have|has) fixed an?|fixed\b[^.;]* by \w+ing"
     r"|the fix (is|was)|root cause|was caused by|workaround|solved by)\b|(^|[.;*-]\s*)fixed:",
     "preference": r"\b(prefers?|likes|wants|(I|we|you|they|users) (\w+ly |don['’]t )?(like|want)"
     r"|dislikes?|hates?|favou?rite)\b|^preference:",
-    "procedure": r"^(to|how to) \w+.*[,:]|\b(steps?:|first .* then|run `)",
+    "procedure": r"^(to|how to) (?-i:[a-z])\w*.*[,:]|(^|[.:;]\s*|\b(we|you) )first .* then|\b(steps?:|run `)",
     "convention": r"((^|[.:;,*-]\s*)((in|on|for|at|with) [a-z]+ )?(always|never)"
     r"|\b(we|you|please|should|do) (always|never)|\bare (always|never) \w+(ed|tten)"
-    r"|(^|[^e]\W|[^h]e\W|[^s\W]he\W)must(n['’]t)?|\bare named (?-i:[^A-Z]|[A-Z][^a-z])\S*"
-    r"|\bby convention|\bnaming)\b|^convention:",
+    r"|(^|[^ei]\W|\wi\W|[^hw]e\W|[^s\W]he\W)must(n['’]t)?|\bwe must(n['’]t| not| never)"
+    r"|\bare named (?-i:[^A-Z]|[A-Z][^a-z])\S*|\bby convention|\bnaming (convention|rule|scheme)s?)\b|^convention:",
 }
 """The first pattern that matches decides."""
 _kinds_in: Final = finder_of(f"(?i){words}" for words in _KIND_WORDS.values())
