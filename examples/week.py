@@ -60,9 +60,7 @@ class Week:
             self._let_pass((next_day - day) * DAY_S)
         ways = {name: self._way(memory_id) for name, memory_id in self._ids.items()}
         self._console.print(f"[bold]{STORY['holiday_days']} days later[/], after remembrancer admin maintain --all")
-        status, _ = await self._running.command("admin", "maintain", "--all")
-        if status != 0:
-            raise RuntimeError(f"remembrancer admin maintain failed: {status}")
+        await self._running.command("admin", "maintain", "--all")
         await self._running.stop()
         fates = {}
         for name, memory_id in self._ids.items():
@@ -157,9 +155,7 @@ class Week:
                 return {name for name, memory in found.items() if "answers" in memory and name in self._ids}
             case {"supersede": newer, "older": older}:
                 link = {"relation": "supersedes", "target": self._ids[older]}
-                answer = await client.call("update_memory", memory_id=self._ids[newer], add_links=[link])
-                if "error" in answer:
-                    raise RuntimeError(f"{newer!r} could not supersede {older!r}: {answer}")
+                await client.call("update_memory", memory_id=self._ids[newer], add_links=[link])
         return set()
 
     async def _keep(self, client: StdioClient, name: str, step: Json) -> None:
@@ -193,9 +189,7 @@ async def show_week(console: Console) -> bool:
         table.add_row("[green]✓" if kept else "[red]✗", name, escape(predicted), happened)
     console.print(table)
     if not wrong:
-        console.print(
-            f"[green]All {len(STORY['fates'])} predictions came about.[/] docs/memory-model.md explains them."
-        )
+        console.print("[green]All predictions came about.[/] docs/memory-model.md explains them.")
     return not wrong
 
 

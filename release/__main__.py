@@ -44,9 +44,7 @@ def main(argv: list[str]) -> int:
         names = [option for each in PLACEHOLDERS for option in ("-e", each)]
         command = ["git", "grep", "--no-index", "--exclude-standard", "-nF", *names, "--", ".", ":!tests"]
         if subprocess.run(command, cwd=ROOT, check=False).returncode == 0:
-            print(
-                "It cannot be published so: these names are still to be chosen (PLACEHOLDERS in release/__main__.py)."
-            )
+            print("These names are still to be chosen (PLACEHOLDERS in release/__main__.py).")
             return 1
     out = ROOT / "dist"
     wheel = build_wheel(out)
@@ -58,7 +56,6 @@ def main(argv: list[str]) -> int:
 
 
 def build_wheel(out: Path) -> Path:
-    """Build the wheel and return its path."""
     out.mkdir(exist_ok=True)
     for old in out.glob("remembrancer-*"):
         old.unlink()

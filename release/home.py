@@ -92,14 +92,6 @@ async def _make_home(archive: Path, exported: Path, leave_more: Callable[[Path],
                     packed.add(path, str(name), filter=_anonymous)
 
 
-def unpack_home(release: str, home: Path, homes: Path = HOMES) -> None:
-    """Unpack the home of a release into an empty directory."""
-    with tarfile.open(homes / f"{release}.tar.gz") as packed:
-        packed.extractall(home, filter="data")
-    for path in (home, *home.rglob("*")):
-        path.chmod(0o700 if path.is_dir() else 0o600)
-
-
 def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
     member.uid = member.gid = 0
     member.uname = member.gname = ""

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sqlite3
+import tarfile
 import textwrap
 from contextlib import closing
 from functools import partial
@@ -23,7 +24,6 @@ from release.home import (
     RUN,
     SHARED,
     TOGETHER_NOW,
-    unpack_home,
 )
 from remembrancer.actors.gateway import shown_log, write_queue
 from remembrancer.actors.migrations import Schema, copy_of, release_of, version_in, version_of
@@ -52,6 +52,13 @@ LATER = """
     for each in (write_queue.SCHEMA, shown_log.SCHEMA):
         each.steps += (Step("99.0.0", "CREATE TABLE later (x);"),)
 """
+
+
+def unpack_home(release: str, home: Path) -> None:
+    with tarfile.open(HOMES / f"{release}.tar.gz") as packed:
+        packed.extractall(home, filter="data")
+    for path in (home, *home.rglob("*")):
+        path.chmod(0o700 if path.is_dir() else 0o600)
 
 
 @pytest.fixture(params=RELEASES)
