@@ -749,7 +749,7 @@ def _pairs_waiting(where: Where) -> Iterator[str]:
 
 
 def log_of(where: Where, **arguments: Any) -> tuple[Answer, dict[str, str]]:
-    """The merged log of all places, and the warnings. Each change names the directory it was read from."""
+    """The merged log of all places (short ids may be shared), and the warnings. Each change names its project."""
     where.refuse_user("the log has a project's changes together with your own")
     answer: Answer = {}
     changes: dict[tuple[str, int, float], Answer] = {}
@@ -758,7 +758,6 @@ def log_of(where: Where, **arguments: Any) -> tuple[Answer, dict[str, str]]:
     for place, conversation in where.conversations():
         answer = conversation.call("read_log", **arguments)
         own = {"project": place.label}
-        # Another project's memory may have the same short id; the user's memories are in every project's log.
         changes |= {(entry["id"], entry["version"], entry["time"]): entry | own for entry in answer["changes"]}
         runs |= {(run["run_id"], "" if run["of_user"] else place.directory): run for run in answer["runs"]}
         warnings |= warnings_of(answer)

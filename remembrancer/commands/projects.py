@@ -86,8 +86,8 @@ def _old_place(named: str, known: Sequence[KnownProject], new: ProjectRef) -> Pr
 
 @command(name="list")
 def list_projects() -> Report:
-    """List the projects of this home: where each is, when it was last used, and its number of memories.
-    Works with and without a runtime."""
+    """List the projects of this home: where each is, when its last session began or you last changed a memory, and its
+    number of memories. Works with and without a runtime."""
     paths = paths_here()
     known = known_projects(paths)
     nothing = f"The home {paths.home} has no project memories yet."

@@ -73,7 +73,6 @@ JSON = flag("--json", "as_json", help="Print one JSON object, for programs.")
 YES = flag("--yes", help="Do not ask.")
 DRY_RUN = flag("--dry-run", help="Show what would be done without changing anything.")
 
-
 NUMBERS = {"integer": "a whole number", "float": "a number such as 0.5"}
 
 

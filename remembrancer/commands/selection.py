@@ -42,8 +42,7 @@ WAIT_S: Final = 60.0
 AGAIN_S: Final = 0.5
 """The pause before a request is repeated."""
 ARGUMENTS: Final = {
-    **dict.fromkeys(("add", "remove", "tags", "tags.add"), "a tag"),
-    **{"content": "the text", "limit": "-n", "add_links": "it"},
+    **{"content": "the text", "add": "a tag", "remove": "a tag", "tags": "a tag", "limit": "-n", "add_links": "it"},
     **{name: f"--{name}" for name in ("due", "importance", "kind", "reason", "summary", "supersedes")},
 }
 REMEDIES: Final = {
@@ -230,7 +229,7 @@ def _no_answer(error: OSError, tool: str = "") -> MemoryUnavailable:
 
 def shell_message(failure: Answer) -> str:
     message, argument = failure["message"], failure.get("field", "")
-    own, remedy = ARGUMENTS.get(argument.partition("[")[0]), failure.get("remedy", "")
+    own, remedy = ARGUMENTS.get(re.split(r"[.[]", argument)[0]), failure.get("remedy", "")
     message = re.sub(rf"(?<!\w){re.escape(argument)}(?!\w)", own, message, count=1) if own else message
     message += f" ({REMEDIES.get(remedy.partition(':')[0], remedy)})" if remedy else ""
     return with_short_ids(message)
