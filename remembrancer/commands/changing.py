@@ -429,7 +429,7 @@ def _erase(where: Where, memories: Sequence[str], *, yes: bool) -> Report:
     return Report({"erased": erased}, [*lines, f"Earlier backups and exports still contain it{also}."])
 
 
-@memory_command(IDS, option("--version", type=int, metavar="N", help="The version to return to."), REASON)
+@memory_command(IDS, option("--version", type=click.IntRange(1), metavar="N", help="The version to return to."), REASON)
 def restore(where: Where, memories: Sequence[str], version: int | None, reason: str | None) -> Report:
     """Bring back forgotten memories, or an earlier version of one. 'backup restore' restores a backup."""
     for memory in memories if version is None else ():

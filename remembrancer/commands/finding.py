@@ -62,7 +62,7 @@ INCOMING: Final = {"supersedes": "replaced by", "related_to": "related to", "con
 
 
 def tags_given(_: click.Context, __: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(tag for value in values for tag in tags_in(value) or (value,)))
+    return tuple(dict.fromkeys(tag for value in values for tag in tags_in(value) or ("",)))
 
 
 def since(text: str) -> str:
@@ -476,7 +476,7 @@ def _waiting(where: Where, shows_all: bool) -> Report:
 
 @memory_command(
     argument("named", nargs=-1, metavar="[ID]...", help="Ids as shown in lists; with --graph, the name of an entity."),
-    option("--version", type=int, metavar="N", help="Show that version."),
+    option("--version", type=click.IntRange(1), metavar="N", help="Show that version."),
     flag("--history", "view", flag_value="history", help="List the changes, with their times and sessions."),
     flag(
         "--shown",
