@@ -306,6 +306,12 @@ def test_nothing_brings_it_back_and_a_second_call_says_that_it_was_erased(rig: R
     assert rig.records.number_of(secret) is None
     unknown = memory_id_of(store_operation("never stored", "x"))
     assert isinstance(rig.refused(EraseMemory(unknown)), NotFound)
+    user, given = rig.with_user(), rig.say("the vault is behind the clock")
+    portable = rig.shown(given)
+    rig.do(PromoteMemory(given, "user"))
+    user.do(EraseMemory(given))
+    scrub(rig.records, given)
+    assert "erased" in rig.refused(ImportMemory(portable)).message, "its project had its history"
 
 
 def test_what_quotes_it_goes_along_and_the_record_of_its_session_stays(rig: RecordsRig) -> None:

@@ -105,8 +105,8 @@ class GatewayActor(Actor):
                     if settings.http_port:
                         async with self._opening:
                             await self._open_http(settings)
-                    elif self._browsed.exists():
-                        with suppress(MemoryUnavailable, OSError, ValueError):
+                    else:
+                        with suppress(MemoryUnavailable, OSError, ValueError):  # usually, no page was open
                             await self._browser_url(urlsplit(self._browsed.read_text()).port or 0)
                     gc.freeze()  # modules stay loaded, so garbage collections during calls need not scan them
                     task_status.started()
