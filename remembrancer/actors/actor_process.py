@@ -247,5 +247,5 @@ async def acquire(lock: FileLock, owner: str) -> None:
         if await anyio.to_thread.run_sync(lock.acquire, LOCK_WAIT_S, abandon_on_cancel=True):
             return
     except OSError as error:
-        raise HomeUnusable(f"{lock.path} cannot be locked: {error.strerror or error}: move it away") from error
-    raise HomeUnusable(f"another {owner} still holds {lock.path}: 'remembrancer status' shows it")
+        raise HomeUnusable(f"{lock.path} cannot be locked ({error.strerror or error}); move it elsewhere") from error
+    raise HomeUnusable(f"another {owner} still holds {lock.path}; run 'remembrancer status' to see it")

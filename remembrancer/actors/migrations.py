@@ -73,8 +73,8 @@ class Schema:
             )
         if version and (version < self.versions[0] or (self.derived and version != self.latest)):
             raise SchemaTooOld(
-                f"{path} is older than release {FIRST_RELEASE}, the first one whose files can be read (its "
-                f"version is {version}): export its memories with 'remembrancer export' from the release that made it, "
+                f"{path} was written by a release older than {FIRST_RELEASE} (its version is {version}), which this "
+                "release cannot read: export its memories with 'remembrancer export' of the release that wrote it, and "
                 "import them with 'remembrancer backup import', or set REMEMBRANCER_HOME to another directory"
             )
 
@@ -122,8 +122,8 @@ class Schema:
                     if found and code in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT):
                         release = release_of(found)
                         raise RecordsUnusable(
-                            f"{path} cannot be upgraded from release {release} to {__version__} ({error}) and is "
-                            f"unchanged: release {release} can still read it; please report this"
+                            f"{path} cannot be upgraded from release {release} to {__version__} ({error}). It is "
+                            f"unchanged, and release {release} can still read it. Please report this"
                         ) from error
                     raise
         connection.execute(f"PRAGMA user_version = {self.latest}")
@@ -225,7 +225,7 @@ def _delete(paths: Iterable[Path]) -> None:
         except OSError as error:
             why = error.strerror or error
             raise FileUnusable(
-                f"{each} may still contain erased content and cannot be deleted ({why}): delete it yourself"
+                f"{each} may still contain erased content and cannot be deleted ({why}); delete it yourself"
             ) from error
 
 

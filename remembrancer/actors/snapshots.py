@@ -34,7 +34,7 @@ class Snapshot(NamedTuple):
 
 
 def unreadable(path: Path, error: Exception) -> RemembrancerError:
-    return as_error(path, error, advice="restore a backup of it, or move it away")
+    return as_error(path, error, advice="restore a backup of it, or move it elsewhere")
 
 
 @contextmanager

@@ -59,7 +59,7 @@ class VisitorAccess:
         token = request.cookies.get(self._cookie, "")
         grant = self._tokens.find(token, time.time()) if token else None
         if grant is None and not self._no_token:
-            raise HTTPException(401, "Sign in first: 'remembrancer ui' opens a page that signs you in.")
+            raise HTTPException(401, "You are not signed in. Run 'remembrancer ui' to open a page that signs you in.")
         return grant
 
     def holds(self, grant: Grant | None) -> bool:
@@ -74,7 +74,7 @@ class VisitorAccess:
         self.check_origin(request)
         token = dict(form).get("csrf", "")
         if not hmac.compare_digest(token.encode(), self.csrf(request).encode()):
-            raise HTTPException(403, "This form is out of date: go back, reload the page, and send it again.")
+            raise HTTPException(403, "This form is out of date. Go back, reload the page, and send it again.")
 
     def check_origin(self, request: Request) -> None:
         """Raises `HTTPException` for requests from pages of another origin, such as another port of this machine."""
@@ -120,4 +120,4 @@ async def read_form(request: Request) -> Form:
     try:
         return parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict")
     except ValueError as error:
-        raise HTTPException(400, "This form cannot be read: go back, reload the page, and send it again.") from error
+        raise HTTPException(400, "This form cannot be read. Go back, reload the page, and send it again.") from error

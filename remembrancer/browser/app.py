@@ -169,7 +169,7 @@ class Browser:
             with suppress(HTTPException):  # a visitor who is signed in already may click a link twice
                 self._access.grant(request)
                 return welcome
-        message = "This link has been used, or has expired: 'remembrancer ui' creates a new one." if link else ""
+        message = "This link has expired or was already used. Run 'remembrancer ui' to get a new one." if link else ""
         return HTMLResponse(self._shared.render("enter.html", is_in=False, said=message), 401 if link else 200)
 
     async def _leave(self, request: Request) -> Response:

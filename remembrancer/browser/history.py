@@ -226,7 +226,7 @@ def parts_of(
 
 async def undo_run(view: View) -> Response:
     if not view.field("run"):
-        raise InvalidInput("No run was chosen: undo it on the page Today.")
+        raise InvalidInput("No run was chosen. You can undo a run on the “Today” page.")
     await view.call("reflect_and_consolidate", undo=view.field("run"))
     return view.redirect("/today", done="run")
 

@@ -53,7 +53,7 @@ ORDERS: Final[tuple[Order, ...]] = ("latest", "important", "due")
 DONE: Final = {
     **{"tag": "Tags changed.", "done": "Done.", "reopen": "Open again.", "forget": "Forgotten."},
     **{"restore": "Restored.", "user": "Moved.", "project": "Moved.", "refuse": "It stays in its project."},
-    **{"invalidate": "Marked as no longer true.", "replace": "Replaced.", "both": "Both hold.", "undo": "Undone."},
+    **{"invalidate": "Marked as no longer true.", "replace": "Replaced.", "both": "Both are true.", "undo": "Undone."},
     **{"nothing": "Nothing was changed."},
     **{"edit": "Saved.", "remember": "Remembered.", "known": "Already remembered.", "erase": "Erased for good."},
     **{"run": "Everything was undone."},
@@ -71,7 +71,7 @@ def filters_of(view: View) -> dict[str, Any]:
     """Read the fields of `Filters` from the URL. Raises `InvalidInput`."""
     scope, kind = view.query("scope"), view.query("kind")
     if (scope and scope not in SCOPES) or (kind and kind not in KINDS):
-        raise InvalidInput("There is no such scope or kind: choose one from the list.")
+        raise InvalidInput("There is no such scope or kind; choose one from the list.")
     before = day_of(view.query("until"))
     return {
         "session_id": view.session,
@@ -242,7 +242,7 @@ async def change(view: View) -> Response:
     chosen = [value for name, value in view.form if name == "id"]
     what = view.field("what")
     if not chosen:
-        raise InvalidInput("Nothing is ticked: tick some memories first.")
+        raise InvalidInput("No memory is ticked. Tick some memories first.")
     if what == "replace":
         if not WHOLE.fullmatch(newer := await view.whole_id(view.field("newer"))):
             raise InvalidInput("Enter the id of the memory that replaces this one, or the address of its page.")

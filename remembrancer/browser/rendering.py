@@ -42,16 +42,16 @@ _MEANS: Final = {
     "same meaning": ("meaning", "opening", "context_meaning"),
     "time": ("time", "continues", "recency"),
     "a similar one is newer": ("outdated",),
-    "replaced, or set aside": ("standing",),
+    "replaced or no longer true": ("standing",),
     "applies to every task": ("rule",),
-    "stands for a better match": ("stands_for",),
-    "about the same names": ("joined", "graph"),
+    "represents a better match": ("stands_for",),
+    "mentions the same names": ("joined", "graph"),
     "importance": ("importance",),
     "said by the assistant": ("assistant",),
 }
 """The features of a score, grouped by what they mean to people."""
 _WHY: Final = {each.name: each.why for each in FEATURES} | {
-    "rule": "conventions, preferences and procedures apply to tasks that share none of their words",
+    "rule": "conventions, preferences and procedures also apply to tasks that share none of their words",
     "stands_for": "it replaces, repeats or summarises a memory that fits better",
 }
 SCOPES: Final = {"project": "this project", "user": "all my projects", "session": "one session"}

@@ -110,7 +110,7 @@ def read_archive(path: Path, target: Path | None = None) -> str:
         "file",
         required=False,
         metavar="[FILE]",
-        help="Default: remembrancer-<time>.tar.gz here, or in ~ if this is a repository.",
+        help="The file to write (default: remembrancer-<time>.tar.gz here, or in ~ if this is a repository).",
     ),
     flag("--force", help="Replace an existing file."),
 )
@@ -161,12 +161,14 @@ def put_back(file: str, yes: bool) -> Report:
     archive = Path(file).expanduser()
     paths = paths_here()
     if locate(os.environ).in_memory:
-        raise InvalidInput("this memory is kept only in RAM, until its runtime ends: restore into another home")
+        raise InvalidInput("this memory is only kept in RAM, until its runtime ends; restore into another home")
     with notice_when_slow("Checking the backup"):
         made_at = read_archive(archive)
     when = f"{datetime.fromisoformat(made_at).astimezone():%Y-%m-%d %H:%M}"
     if not is_up(paths):
-        what = f"The backup of {when} replaces the memories of {paths.home}, which are kept there in {REPLACED}<time>."
+        what = (
+            f"The backup of {when} will replace the memories of {paths.home}, but keep them in {REPLACED}<time> there."
+        )
         confirm(f"{what}\nRestore it?", yes=yes)
     with notice_when_slow("Restoring"), locked(paths):
         aside = restore(paths, archive, time.time())
@@ -174,7 +176,7 @@ def put_back(file: str, yes: bool) -> Report:
     facts = {"home": str(paths.home), "archive": str(archive), "made_at": made_at, "memories": memories}
     lines = [f"{paths.home} now has the {count(memories, 'memory')} from the backup of {when}."]
     if aside is not None:
-        lines.append(f"'remembrancer backup restore {aside}' brings back the files from before; you may delete them.")
+        lines.append(f"To go back, run 'remembrancer backup restore {aside}'; or delete that directory.")
     return Report(facts | {"set_aside": aside and str(aside)}, lines)
 
 
@@ -191,7 +193,7 @@ def locked(paths: RuntimePaths) -> Iterator[None]:
                 raise unusable(paths.home, error) from error
             if not is_held:
                 raise HomeUnusable(
-                    f"a process of a crashed runtime still has {path} open: end it, or wait until it ends"
+                    f"a process of a crashed runtime still has {path} open; end it, or wait until it ends"
                 )
         yield
 

@@ -61,7 +61,7 @@ def due_date(text: str) -> str:
         at = datetime.fromisoformat(text)
         return iso(at.timestamp()) if len(text) > len("2026-02-20") else text
     raise click.BadParameter(
-        f"{text!r} is not a day: use a date such as '2026-02-20 14:00', 2026-02-20 or '4 December', yesterday, today, "
+        f"{text!r} is not a day; use a date such as '2026-02-20 14:00', 2026-02-20 or '4 December', yesterday, today, "
         "tomorrow, Friday, 'next month' or none"
     )
 
@@ -170,7 +170,7 @@ def _remark_about(near: Answer, content: str, options: str) -> str:
     newer = f"Perhaps “{excerpt(near.get('newer', content), QUOTED)}”{', added earlier,' if 'newer' in near else ''}"
     return (
         f"{newer} {verb} “{excerpt(near['content'], QUOTED_OLD)}”. If so, run "
-        f"'remembrancer {first}{options}'. {otherwise}: 'remembrancer {second}{options}'."
+        f"'remembrancer {first}{options}'. {otherwise}, run 'remembrancer {second}{options}'."
     )
 
 
@@ -200,7 +200,9 @@ def _state_of(memory: Answer, changed: Iterable[str] = ("occurred_at",)) -> str:
         type=click.Choice(("project", "user")),
         help="Move a memory from its session to the project, or from the project to the user, or back.",
     ),
-    flag("--replaced", "settled", flag_value="replaced", help="Resolve a pair in list --review: the newer is true."),
+    flag(
+        "--replaced", "settled", flag_value="replaced", help="Resolve a pair in list --review: the newer one is true."
+    ),
     flag("--both", "settled", flag_value="both", help="Resolve a pair in list --review: both are true."),
     SUPERSEDES,
     option(
@@ -234,11 +236,12 @@ def edit(
         raise click.UsageError(f"put the new text in quotes: edit ID {shlex.quote(' '.join(words))}")
     text = words[0] if words and settled is None else None
     if text is not None and content is not None:
-        raise click.UsageError("the new text is given twice: give it with --content or without")
+        raise click.UsageError("the new text is given twice; give it either with --content or without")
     has_option = bool(tags or reason or to or settled or without_none(given))
     if has_option and text and text != "-" and text.isascii() and " " not in text:  # the end of an unquoted value?
         raise click.UsageError(
-            f"is {text!r} the new text? Give one word with --content, and quote an option's value of several words"
+            f"{text!r} may be the new text, or belong to an option; use --content for a new text of one word, and put "
+            "an option's value of several words in quotes"
         )
     content = _input_text() if text == "-" else content if text is None else text
     changes = without_none({"content": content, "done": done, **given})
@@ -307,7 +310,7 @@ def _settle(where: Where, memory: str, other: str, is_replaced: bool, reason: st
                 state = _state_of(_as_stored(where, newer.id, answer) or {}) if moved else ""
                 line = f"{text_of_older} is replaced by: {text}{state}; {where.undo(older.id)}"
             return _done((answer, f"{line} undoes that"))
-    where_not = "not the older memory of any pair" if is_replaced else "in no pair"
+    where_not = "not the older memory of any pair" if is_replaced else "not in a pair"
     where_not += f" with {short(other)}" if other else ""
     raise NotFound(
         f"{short(memory)} is {where_not} in 'remembrancer list --review'; to say what replaces it, run "
@@ -325,12 +328,12 @@ def _input_text() -> str:
 def edited(text: str) -> str:
     if not sys.stdin.isatty():
         raise InvalidInput(
-            "there is no terminal for an editor: give the text (add TEXT, edit ID TEXT), or - for standard input"
+            "there is no terminal for an editor; give the text (add TEXT, edit ID TEXT), or - for standard input"
         )
     try:
         return click.edit(text, extension=".md", require_save=False) or ""
     except click.ClickException as error:
-        raise InvalidInput(f"{error.message}, so nothing was saved: set EDITOR to your editor") from error
+        raise InvalidInput(f"{error.message}, so nothing was saved; set EDITOR to your editor") from error
 
 
 @memory_command(
@@ -490,7 +493,7 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
             if len(versions) == len(left) + 1:
                 raise
             its_last = f"{where.undo(name)} undoes its last change"
-            left.append(f"{_name_of(where, name, {})} is left alone: {error.message} ({its_last})")
+            left.append(f"{_name_of(where, name, {})} was not changed: {error.message} ({its_last})")
     return _done(*done, several="undone", left=left)
 
 
@@ -531,16 +534,18 @@ def undo_run(where: Where, run_id: str) -> Report:
             for owner, number in ((place.label, len(memories) - of_user), ("the user", of_user)):
                 if number or (owner == place.label and not memories):
                     done = f"{count(number, 'memory')} {'forgotten' if is_import else 'restored'}"
-                    done += ". Another import brings them back" if is_import and number else ""
+                    done += "; another import brings them back" if is_import and number else ""
                     lines.append(f"{owner}: {_if_applied(answer, 'it had already been undone' if is_again else done)}")
-            lines += [f"  {_name_of(where, item['memory_id'], {})} is left alone: {item['reason']}" for item in skipped]
+            lines += [
+                f"  {_name_of(where, item['memory_id'], {})} was not changed: {item['reason']}" for item in skipped
+            ]
             if not is_import:
                 break
     if places:
         return Report({"run_id": run_id, "places": places}, lines)
     raise InvalidInput(
-        f"there is no run with the id {run_id} here, or it is too old to be undone; --project, --user or "
-        "--all-projects looks elsewhere; a session's private memories are changed in the browser"
+        f"there is no run with the id {run_id} here, or it is too old to be undone; use --project, "
+        "--user or --all-projects to look elsewhere, or the browser for the private memories of a session"
     )
 
 
@@ -551,13 +556,15 @@ def _last_changes(where: Where, yes: bool) -> dict[str, int]:
     answer, warnings = log_of(where, begins=0.0)
     lacking = next((text for text, code in warnings.items() if code == "partial_results"), None)
     if lacking is not None:
-        raise MemoryUnavailable(f"the last change is not known: {lacking} 'remembrancer undo ID' undoes a given change")
+        raise MemoryUnavailable(
+            f"the last change is not known: {lacking} Run 'remembrancer undo ID' to undo a memory's last change"
+        )
     passed_over = ("archived", "maintenance", "promotion")
     runs = [run for run in answer["runs"] if not run.get("undone") and run["did"] not in passed_over]
     changes = [entry for entry in answer["changes"] if not entry.get("undone") and entry["did"] not in passed_over]
     last = max([each for each in changes if "undo_at" in each][-1:] + runs[-1:], key=itemgetter("time"), default=None)
     if last is None:
-        elsewhere = "" if where.all_projects else "; --all-projects looks in all projects"
+        elsewhere = "" if where.all_projects else "; use --all-projects to look in all projects"
         raise NotFound(f"there is nothing left to undo here{elsewhere}")
     if "run_id" in last:
         total = sum(run["memories"] for run in runs if run["run_id"] == last["run_id"])

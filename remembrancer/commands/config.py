@@ -73,12 +73,12 @@ def write_setting(home: Home, assignment: str) -> str:
         document[name] = list(value) if isinstance(value, tuple) else value
     _write(file, document)
     change = f"is now {text}" if text else "has its default again"
-    return f"{name} {change} in {file}; 'remembrancer down' makes the next start use it"
+    return f"{name} {change} in {file}; run 'remembrancer down' to make the next start use it"
 
 
 def import_settings(file: Path, other: Path) -> Report:
     if file.exists():
-        raise ValueError(f"{file} already exists: move it away, or change it with --set")
+        raise ValueError(f"{file} already exists; move it elsewhere, or change it with --set")
     imported = read_other_format(other, read_settings_text(other))
     if isinstance(named := imported.settings.get(DB_PATH), str):
         imported.settings[DB_PATH] = str(beside(other, named))
@@ -87,8 +87,8 @@ def import_settings(file: Path, other: Path) -> Report:
         raise ValueError("; ".join(problems))
     _write(file, tomlkit.item(imported.settings))
     number = count(len(imported.settings), "setting")
-    lines = [f"{number} from {other} written to {file}, which is read unless a variable names a different file."]
-    lines += [f"settings without effect here: {', '.join(imported.unused)}"] if imported.unused else []
+    lines = [f"Wrote {number} from {other} to {file}, which is used unless a variable names a different file."]
+    lines += [f"Without effect here: {', '.join(imported.unused)}"] if imported.unused else []
     return Report({"file": str(file), "settings": sorted(imported.settings), "without_effect": imported.unused}, lines)
 
 

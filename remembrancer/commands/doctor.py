@@ -162,13 +162,13 @@ def check_configuration(at: Examination) -> Finding:
         return Finding("problem", error.message, "fix that setting: no runtime can start with it")
     if configuration.warnings:
         text = f"{count(len(configuration.warnings), 'setting')} without effect, or to check"
-        return Finding("warning", text, "'remembrancer config' shows them", few(configuration.warnings))
+        return Finding("warning", text, "run 'remembrancer config' to see them", few(configuration.warnings))
     return Finding("ok", "all settings are valid")
 
 
 def check_model(at: Examination) -> Finding:
     if at.settings is None:
-        return Finding("warning", "not checked: fix the configuration first")
+        return Finding("warning", "not checked; fix the configuration first")
     # imports numpy, which the other checks do not need
     from remembrancer.actors.embedder.workers import load_engine
     from remembrancer.actors.store.vectors.models import ModelState
@@ -177,7 +177,9 @@ def check_model(at: Examination) -> Finding:
     if at.settings.embedder_listen is not None and not at.settings.embedders:
         return Finding("ok", f"{choice.model} by {choice.engine}, only on other hosts")
     if choice.engine in REMOTE_ENGINES:
-        return Finding("ok", f"{choice.model} by {choice.engine}: a runtime reports whether it answers")
+        return Finding(
+            "ok", f"{choice.model} by {choice.engine}, not tried here; 'remembrancer status' says whether it answers"
+        )
     try:
         model = load_engine(msgspec.structs.replace(at.settings, engine=choice.engine, model=choice.model), 1).identity
     except ModelUnusable as error:
@@ -194,7 +196,7 @@ def check_home(at: Examination) -> Finding:
         text = f"{home} cannot be checked: {error.strerror}"
         return Finding("problem", text, f"fix the owner and mode of its parents, or {MOVE}")
     if not stat.S_ISDIR(about.st_mode):
-        return Finding("problem", f"{home} is not a directory", f"move it away, or {MOVE}")
+        return Finding("problem", f"{home} is not a directory", f"move it elsewhere, or {MOVE}")
     if home.exists() and about.st_uid != os.getuid():
         return Finding("problem", f"{home} belongs to another user", MOVE)
     if os.statvfs(nearest).f_flag & os.ST_RDONLY or not os.access(nearest, os.R_OK | os.W_OK | os.X_OK):
@@ -228,7 +230,9 @@ def check_files(at: Examination) -> Finding:
     is_lost = had_memories and is_empty(at.paths.database)
     if is_lost and not is_old(at.paths):  # the next start creates it for an old home
         text = f"{at.paths.database} is missing or empty, although it used to have memories"
-        advice = "'remembrancer doctor --repair' restores the last copy, 'remembrancer backup restore' a backup"
+        advice = (
+            "run 'remembrancer doctor --repair' to restore the last copy, or 'remembrancer backup restore' for a backup"
+        )
         return Finding("problem", text, advice, details)
     if aside:
         advice = "check what these files contain, restore lost memories from a backup, and delete the files"
@@ -272,10 +276,11 @@ def check_records(at: Examination) -> Finding:
     later = [path for path in old if has_later(path, at.paths.database)]
     details += [f"release 0.2.0 has stored memories in {path} since it was imported" for path in later]
     if later:
-        advice |= {"export them with release 0.2.0, and 'remembrancer backup import' the file": None}
+        advice |= {"export them with release 0.2.0, and run 'remembrancer backup import' with that file": None}
     elif old:
         size = size_in_words(sum(path.stat().st_size for path in old))
-        advice |= {f"'doctor --delete-old-files' deletes {count(len(old), 'file')} of release 0.2.0, {size}": None}
+        files_of_old = f"{count(len(old), 'file')} of release 0.2.0, {size}"
+        advice |= {f"run 'remembrancer doctor --delete-old-files' to delete {files_of_old}": None}
     status = worst([*(file.status for file in files), "warning" if later else "ok"])
     found = f"{count(len(files), 'file')} ({total}), {faulty or 'none'} with a problem"
     return Finding(status, found, "; ".join(advice), few(details))
@@ -294,7 +299,7 @@ def check_copies(at: Examination) -> Finding:
         processes = () if at.runtime is None else at.runtime.processes
         if not any(process.role == "store" and process.uptime_s > LOOK_S for process in processes):
             return Finding("ok", f"{last}: the runtime will soon make the next one")
-        advice = f"{at.paths.logs / 'store.log'} has the reason"
+        advice = f"see {at.paths.logs / 'store.log'} for the reason"
         return Finding("warning", f"{path} has changed since its last copy: {last}", advice)
     return Finding("ok", f"{last}; the copies take {size_in_words(sum(copy.stat().st_size for copy in copies))}")
 
@@ -330,12 +335,12 @@ def check_clients(at: Examination) -> Finding:
         names = sorted(client.title for client in clients() if client.is_found(at.around))
         known = f"found on this machine: {', '.join(names)}" if names else "none was found on this machine"
         text = f"no client is connected here; {known}"
-        return Finding("ok", text, "'remembrancer setup CLIENT' connects a client")
+        return Finding("ok", text, "run 'remembrancer setup CLIENT' to connect a client")
     checked.sort(key=lambda entry: -list(MARKS).index(entry[0]))
     status = checked[0][0]
     outcome, advice = {
-        "problem": ("that cannot start Remembrancer", "'remembrancer setup' writes a correct entry"),
-        "warning": ("to look at", "fix that file; 'remembrancer setup' writes absolute paths"),
+        "problem": ("that cannot start Remembrancer", "run 'remembrancer setup' to write a correct entry"),
+        "warning": ("to look at", "fix that file, or run 'remembrancer setup' to write absolute paths"),
         "ok": ("that can start Remembrancer", ""),
     }[status]
     number = sum(entry_status == status for entry_status, _ in checked)

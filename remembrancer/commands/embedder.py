@@ -70,10 +70,10 @@ def embedder(
         return _invite(keys, Path(invite))
     if revoke is not None:
         keys.revoke(revoke)
-        return Report({"revoked": revoke}, f"Revoked {revoke}: it gets no more texts.")
+        return Report({"revoked": revoke}, f"Revoked {revoke}: it will receive no more texts.")
     members = keys.all()
     lines = [f"{member.name}: since {datetime.fromtimestamp(member.created_at):%Y-%m-%d %H:%M}" for member in members]
-    nobody = "No other host may work for this memory: 'remembrancer admin embedder --invite FILE' invites one."
+    nobody = "No other host may work for this memory. Run 'remembrancer admin embedder --invite FILE' to invite one."
     facts = [{"name": member.name, "created_at": member.created_at} for member in members]
     return Report({"embedders": facts}, lines or nobody)
 
@@ -96,11 +96,11 @@ def _invite(keys: WorkerKeys, file: Path) -> Report:
     host, _, port = (listen or DEFAULT_LISTEN).removeprefix("tcp://").rpartition(":")
     reached = socket.gethostname() if host in EVERYWHERE else host
     line = f"remembrancer admin embedder --connect tcp://{reached}:{port} --key-file {file.name}"
-    secret = f"{file} is the key of {name}: anyone who has it receives texts of this memory."
+    secret = f"{file} is the key of {name}: anyone who has it can receive texts of this memory."
     lines = [f"{secret} Copy it there (scp), and run", f"  {line}"]
     if listen is None:
         setting = f"REMEMBRANCER_EMBEDDER_LISTEN={DEFAULT_LISTEN}"
-        lines.append(f"The store does not listen for other hosts yet: set {setting} here, and run 'remembrancer down'.")
+        lines.append(f"The store does not listen for other hosts yet; set {setting} here, and run 'remembrancer down'.")
     return Report({"name": name, "file": str(file), "line": line, "listens": listen}, lines)
 
 

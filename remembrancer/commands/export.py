@@ -31,10 +31,10 @@ from remembrancer.memory.text import count
         "file",
         required=False,
         metavar="[FILE]",
-        help="Default: remembrancer-<time>.jsonl here, or in ~ if this is a repository; - is standard output.",
+        help="The file to write, or - (default: remembrancer-<time>.jsonl here, or in ~ if this is a repository).",
     ),
     option("--project", multiple=True, metavar="DIR|ID", help="Only this project (may be given several times)."),
-    flag("--markdown", help="FILE is a directory for Markdown files, one for each project and kind of memory."),
+    flag("--markdown", help="Write Markdown files into the directory FILE, one for each project and kind of memory."),
     flag("--force", help="Replace an existing file."),
 )
 def export(file: str | None, project: Sequence[str], markdown: bool, force: bool) -> Report | int:
@@ -43,7 +43,7 @@ def export(file: str | None, project: Sequence[str], markdown: bool, force: bool
     os.umask(PRIVATE_UMASK)
     to_stdout = file == "-"
     if to_stdout and markdown:
-        raise click.UsageError("--markdown writes a directory, so it cannot go to standard output: name a directory")
+        raise click.UsageError("--markdown writes a directory, so it cannot go to standard output; name a directory")
     default = f"remembrancer-{stamp(time.time())}" + ("" if markdown else ".jsonl")
     target = None if to_stdout else target_of(file, default, force=force)
     projects = dict.fromkeys(place.project.id for named in project for place in Where(named).places)

@@ -91,7 +91,7 @@ def _edge(text: str, edge: Callable[[TimeWindow], float]) -> str:
     for phrase in (text, f"on {text}", f"in {text}"):
         for window in time_windows(phrase, now, None):
             return iso(edge(window))
-    raise click.BadParameter(f"{text!r} is not a time: use 2026-02-20, 12h, 3d, 2w, yesterday, Monday or 'last week'")
+    raise click.BadParameter(f"{text!r} is not a time; use 2026-02-20, 12h, 3d, 2w, yesterday, Monday or 'last week'")
 
 
 NUMBER: Final = option(
@@ -134,7 +134,7 @@ NAMED_FILTERS: Final = {"kind": "of the kind", "tags": "with the tag", "scope": 
 
 def _filters(where: Where, given: Answer) -> Answer:
     if where.user and set(given["scope"]) - {"user"}:
-        raise InvalidInput("--user and --scope cannot be combined: give one of them")
+        raise InvalidInput("--user and --scope cannot be combined; give one of them")
     filters = given | {"scope": ("user",) if where.user else given["scope"]}
     limit = filters.pop("number")
     chosen = {name: list(value) if isinstance(value, tuple) else value for name, value in filters.items() if value}
@@ -155,7 +155,7 @@ def _filters(where: Where, given: Answer) -> Answer:
         "sources",
         multiple=True,
         type=click.Choice(("memory", "notes", "sessions")),
-        help="Default: memory and notes. Sessions are transcripts (with the setting transcripts).",
+        help="Where to search (default: memory and notes); sessions are transcripts, if the setting transcripts is on.",
     ),
     *FILTERS,
     flag("--forgotten", "include_forgotten", help="Include forgotten memories."),
@@ -201,7 +201,7 @@ def search(
     weaker = f"{count(others, 'weaker result')}: {how}" if others > 0 and not is_open else ""
     may_answer = any(memory.get("answers") != "hardly" for memory in memories)  # always true after a search by words
     is_partial = bool(set(warnings.values()) - {"project_moved"})
-    nearest = "" if is_partial or may_answer else "Perhaps nothing here answers this; the nearest results:"
+    nearest = "" if is_partial or may_answer else "There may be no answer here. The closest results:"
     return _listing(memories, warnings, note=nearest, most=most, more=weaker)
 
 
@@ -253,12 +253,12 @@ def _in_order(
     memories.sort(key=ORDERS.get(order, _happened), reverse=order != "due")
     if due_by and memories:
         due = [memory for memory in memories if memory.get("due", NEVER)[:10] <= due_by]
-        heading = f"Due by {due_by} ('list --open' lists all):" if due else f"Nothing is due by {due_by}. {heading}"
+        heading = f"Due by {due_by} ('list --open' shows all):" if due else f"Nothing is due by {due_by}. {heading}"
         memories = due or memories
     filters = [f" {phrase} {' or '.join(given[name])}" for name, phrase in NAMED_FILTERS.items() if given[name]]
     noun = {"due": "open end", "forgotten": "forgotten memory"}.get(order or "", "memory")
     none_fits = f"There is no {noun} here{''.join(filters)}{_dated(given['after'], given['before'])}."
-    none_fits += " 'remembrancer list --forgotten' lists forgotten ones." if noun == "memory" else ""
+    none_fits += " Run 'remembrancer list --forgotten' to see forgotten ones." if noun == "memory" else ""
     note = heading if memories else _nothing(where, none_fits)
     return _listing(
         memories[:most], warnings, note=note, more=more, status=exit_codes.OK if memories else status_of_none
@@ -269,8 +269,8 @@ def _nothing(where: Where, otherwise: str) -> str:
     anything, *_ = _gather(where, "list_memories", {"limit": 1, "kind": list(LISTED), "include_forgotten": True})
     if anything:
         return otherwise
-    elsewhere = "" if where.all_projects else "; --all-projects looks in all projects"
-    return f"Nothing is remembered here yet: 'remembrancer add TEXT' adds a memory{elsewhere}."
+    elsewhere = "" if where.all_projects else ", or use --all-projects to look in all projects"
+    return f"Nothing is remembered here yet. Run 'remembrancer add TEXT' to add a memory{elsewhere}."
 
 
 def _read_notes(where: Where) -> dict[str, str]:
@@ -461,7 +461,9 @@ def _waiting(where: Where, shows_all: bool) -> Report:
             reason = why.replace("replaced", "closed") if "if_done" in row else why
             reason = reason.format(one_line(row["newer"]), name_of_newer)
             rows.append((one_line(row["older"]), reason, row["older_id"]))
-    how = "'remembrancer edit ID' decides: --to user or --to project for a proposal, --replaced or --both for a pair."
+    how = (
+        "To decide, run 'remembrancer edit ID' with --to user or --to project (proposal), --replaced or --both (pair)."
+    )
     how += " If only part of a memory has changed, 'remembrancer edit ID' opens it." if facts["contradictions"] else ""
     notes = [f"{count(weak, 'less likely pair')}: --all shows {'it' if weak == 1 else 'them'}"] if weak else []
     notes += [f"{count(more, 'further pair')} {'is' if more == 1 else 'are'} not listed."] if more else []
@@ -623,7 +625,7 @@ def _showings(where: Where, ids: Sequence[str], number: int) -> Report:
         lines.append(f"{when}  {author}, {tool.replace('_', ' ')}{asked}")
         for row in rows:
             text = words.get(row.memory_id, "not here")
-            without_id = f"  {row.place}  a part of a file" if row.place else "  nothing was found"
+            without_id = f"  {row.place}  part of a file" if row.place else "  nothing was found"
             lines.append(f"  {row.place}  {text}  {short(row.memory_id)}" if row.memory_id else without_id)
     nothing = f"{'None of these memories' if ids else 'No memory'} has been shown to a session here yet."
     return Report({"shown": [entry._asdict() for entry in entries]}, lines or nothing)
@@ -631,7 +633,7 @@ def _showings(where: Where, ids: Sequence[str], number: int) -> Report:
 
 def _graph(where: Where, entity: str, number: int) -> Report:
     if where.user or where.all_projects:
-        raise InvalidInput("the graph covers one project and your own memories: --project names another project")
+        raise InvalidInput("the graph covers one project and your own memories; use --project for another project")
     from remembrancer.memory.found_names import is_proper
 
     limit = number if entity else max(number, MOST_ENTITIES)
@@ -640,14 +642,14 @@ def _graph(where: Where, entity: str, number: int) -> Report:
     if not entity:
         proper = [entity for entity in answer["entities"] if is_proper(entity["name"], entity["type"])]
         if hidden := len(answer["entities"]) - len(proper):
-            notes.append(f"Not listed: {count(hidden, 'identifier')}. 'remembrancer show --graph NAME' shows one.")
+            notes.append(f"Not listed: {count(hidden, 'identifier')}. Run 'remembrancer show --graph NAME' to see one.")
         answer["entities"] = proper[:number]
     if not answer["entities"]:
         near = ", ".join(answer.get("suggestions", ()))
         search = (
-            f"No entity matches: try 'remembrancer search {shlex.quote(entity)}'." if entity else "No entities yet."
+            f"No entity matches. Try 'remembrancer search {shlex.quote(entity)}'." if entity else "No entities yet."
         )
-        return Report(answer, f"No entity matches: did you mean {near}?" if near else search, notes=notes)
+        return Report(answer, f"No entity matches. Did you mean {near}?" if near else search, notes=notes)
     rows = []
     for item in answer["entities"]:
         kind = "" if item["type"] == "custom" else item["type"]
@@ -694,7 +696,9 @@ def _plain(value: Any) -> str:
 # --- the log of a day ---
 
 
-@memory_command(argument("day", nargs=-1, metavar="[DAY]", help="today, Tuesday, yesterday, 2026-02-20."))
+@memory_command(
+    argument("day", nargs=-1, metavar="[DAY]", help="The day (default: today): yesterday, Tuesday, 2026-02-20.")
+)
 def log(where: Where, day: Sequence[str]) -> Report:
     """Show a day in chronological order: events, memories stored, changed, decided, closed or imported, and memories
     that runs summarised, promoted or archived."""
@@ -745,7 +749,7 @@ def _pairs_waiting(where: Where) -> Iterator[str]:
         waiting = (pair for each in requests for pair in ask_store(each).pairs if not pair.is_weak)
         if pairs := {(pair.older.id, pair.newer.id) for pair in waiting}:
             them = f"{count(len(pairs), 'pair')} {'waits' if len(pairs) == 1 else 'wait'}"
-            yield f"{them} for a decision: 'remembrancer list --review' asks whether the newer one replaces the older"
+            yield f"{them} for a decision; run 'remembrancer list --review' to see whether one replaces the other"
 
 
 def log_of(where: Where, **arguments: Any) -> tuple[Answer, dict[str, str]]:

@@ -128,7 +128,7 @@ def _records(paths: RuntimePaths, *, leaves_no_log: bool = False) -> AbstractCon
 def _refuse_older(paths: RuntimePaths) -> None:
     if is_old(paths) or MEMORY.is_older(paths.database):
         raise RecordsUnusable(
-            f"{paths.home} was last used by an earlier release: 'remembrancer list' upgrades it and "
+            f"{paths.home} was last used by an earlier release; run 'remembrancer list', which upgrades it and "
             "keeps its files; then run this again"
         )
 
@@ -212,7 +212,7 @@ def export_records(paths: RuntimePaths, projects: Collection[str], output: IO[by
         except sqlite3.Error as error:
             raise unreadable(file.path, error) from error
         except ValueError as error:  # stored JSON that cannot be decoded
-            raise RecordsUnusable(f"{file.path} is damaged ({error}): restore a backup of it") from error
+            raise RecordsUnusable(f"{file.path} is damaged ({error}); restore a backup of it") from error
         except OSError as error:
             raise FileUnusable(f"{name} cannot be written: {error.strerror or error}") from error
     return written
@@ -238,7 +238,7 @@ def _lines_of(
 def examine_file(path: Path, schema: Schema) -> ExaminedFile:
     examined = partial(ExaminedFile, str(path), path.stat().st_size if path.exists() else 0)
     is_former = schema is FORMER  # it is imported, never repaired
-    advice_if_damaged = "restore a backup of it, or move it away" if is_former else RESTORE
+    advice_if_damaged = "restore a backup of it, or move it elsewhere" if is_former else RESTORE
     try:
         with opened(path) as connection:
             version = connection.execute("PRAGMA user_version").fetchone()[0]

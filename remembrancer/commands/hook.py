@@ -74,12 +74,12 @@ EVENTS_BY_NAME = {
 """Maps the clients' names for events to ours. Gemini's `PreCompress` is left out, because it fires on every turn."""
 USAGE = f"""usage: remembrancer hook <event> [<client>]
 
-Record an event of an assistant's session, a JSON object on standard input, and
-print memories for it; 'remembrancer setup CLIENT --hooks' sets this up.
+Record an event of an assistant's session (a JSON object on standard input), and
+print memories for it. To set this up, run 'remembrancer setup CLIENT --hooks'.
 
 events: {", ".join(HOOK_EVENTS[:4])},
 {", ".join(HOOK_EVENTS[4:])};
-Gemini CLI and Cursor use their own names for them
+Gemini CLI and Cursor have their own names for these
 
 exit status: always 0, so that no session fails because of its memory
 """
@@ -120,7 +120,9 @@ class Hook:
         about = {"format": HOOK_FORMAT, "event": event, "at": now_ns / 1e9, "session": self.session}
         about |= {"directory": self.directory, "client": self.client, "given": given}
         if len(self._listed(self._spool)) > MAX_WAITING_EVENTS:
-            raise OSError(f"{MAX_WAITING_EVENTS} events are waiting: 'remembrancer doctor' says why they are not read")
+            raise OSError(
+                f"{MAX_WAITING_EVENTS} events are waiting; run 'remembrancer doctor' to see why they are not read"
+            )
         name = f"{now_ns:020d}-{os.urandom(4).hex()}.event"
         _write_whole(self._spool, name, json.dumps(about, separators=(",", ":")).encode())
 

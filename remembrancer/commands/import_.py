@@ -105,9 +105,13 @@ def read_export(
             raise FileUnusable(f"nothing was imported, because of line {number}: {error.message}") from error
     total = len(contents.memories) + len(contents.skipped)
     if end is None:
-        raise FileUnusable("nothing was imported: the file was cut off, as the last line, with the totals, is missing")
+        raise FileUnusable(
+            "nothing was imported, because the file is incomplete: its last line, with the totals, is missing"
+        )
     if total != end.memories:
-        raise FileUnusable(f"nothing was imported: the last line counts {end.memories} memories, the file has {total}")
+        raise FileUnusable(
+            f"nothing was imported, because the last line counts {end.memories} memories, the file has {total}"
+        )
     return contents
 
 
@@ -132,7 +136,7 @@ def _import(operations: Sequence[Operation], contents: Contents) -> None:
                 memory_id, reason = memory_id_of(waiting.pop(operation_id).change) or "", failure.message
                 contents.skipped.append(reason if memory_id in reason else f"{memory_id}: {reason}")
     except RemembrancerError:
-        print(f"Imported before it stopped: {count(contents.imported, 'memory')}.", file=sys.stderr)
+        print(f"Imported before the error: {count(contents.imported, 'memory')}.", file=sys.stderr)
         raise
 
 
@@ -197,8 +201,8 @@ def _operations(memories: Sequence[PlacedMemory], run_id: str) -> tuple[list[Ope
 )
 def import_(file: str | None, client: str | None, dry_run: bool, allow_secrets: bool) -> Report:
     """Import an export's memories, with their ids and history; 'remembrancer undo' with the printed id undoes the
-    import. Existing memories are not changed. A file that has an invalid line or was cut off is refused. Exit status 1:
-    memories were skipped, because they look like credentials or were erased for good."""
+    import. Existing memories are not changed. An incomplete file, or one with an invalid line, is refused. Exit status
+    1: memories were skipped, because they look like credentials or were erased for good."""
     if (file is None) is (client is None):
         raise click.UsageError("name a FILE, or an assistant with --from")
     os.umask(PRIVATE_UMASK)
@@ -231,8 +235,8 @@ def _read(
     if client is not None:
         places = [Path(place).expanduser() for place in native_places(working_tree_of(directory_here()), client)]
         if not any(True for place in places for _ in markdown_below(place)):
-            looked = ", ".join(map(str, places))
-            raise InvalidInput(f"there are no memory files of {client_title(client)}: looked for them in {looked}")
+            looked = " or ".join(map(str, places))
+            raise InvalidInput(f"there are no memory files of {client_title(client)} in {looked}")
     elif named != "-" and (path.is_dir() or (path.suffix.lower() in ENDINGS and not _is_export(path))):
         places = [path.resolve(strict=True)]
     else:
@@ -259,7 +263,7 @@ def _read_notes(places: Sequence[Path], project: ProjectRef, scope: Scope, conte
         contents.projects.setdefault(project.id, project)
     for path in (path for place in places for path in markdown_below(place)):
         if _is_export(path):
-            raise FileUnusable(f"{path} is an export: move it out of the directory, and import it by itself")
+            raise FileUnusable(f"{path} is an export; move it out of the directory, and import it by itself")
         text = path.read_bytes().decode("utf-8-sig", "replace")
         try:
             notes, written = read_file(text, details)
@@ -309,7 +313,7 @@ def _summary_lines(facts: Mapping[str, Any], *, is_elsewhere: bool) -> list[str]
         return lines
     return [
         *lines,
-        "Search by words works at once; by meaning, as vectors are made ('remembrancer model' shows the progress).",
-        "Then 'remembrancer list --review' shows memories that contradict or nearly repeat others.",
-        f"'remembrancer undo {facts['run_id']}{everywhere}' undoes it.",
+        "They are found by words at once, and by meaning when they have vectors (see 'remembrancer model').",
+        "After that, run 'remembrancer list --review' to see memories that contradict or nearly repeat others.",
+        f"To undo this import, run 'remembrancer undo {facts['run_id']}{everywhere}'.",
     ]

@@ -64,7 +64,7 @@ def parts_of(where: Where) -> list[OwnedPart]:
         [place] = where.places
         if place.project.id not in known:
             path = place.project.path
-            raise InvalidInput(f"the project {path} has no memories: use --user or --all-projects")
+            raise InvalidInput(f"the project {path} has no memories; use --user or --all-projects")
         ids = [place.project.id]
     parts: list[OwnedPart] = []
     for project_id in ids:

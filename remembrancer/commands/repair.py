@@ -41,7 +41,7 @@ def lines_of(repaired: Mapping[str, Any]) -> Iterator[str]:
     if repaired["incomplete"]:
         yield f"  perhaps lost (this cannot be determined): rows of {', '.join(repaired['incomplete'])}"
     if damaged := repaired["damaged"]:
-        yield f"  the damaged file is kept as {damaged}: delete it when you no longer need it"
+        yield f"  the damaged file is kept as {damaged}; delete it when you no longer need it"
 
 
 def repair_home(paths: RuntimePaths) -> dict[str, Any] | None:

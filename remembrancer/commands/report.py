@@ -224,7 +224,7 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise InvalidInput(f"nothing was changed: this asks at a terminal, or takes --yes as the answer: {question}")
+        raise InvalidInput(f"nothing was changed: confirm with --yes, or at a terminal. {question}")
     click.confirm(question, err=True, abort=True)
 
 

@@ -59,7 +59,7 @@ def is_up(paths: RuntimePaths) -> bool:
         return FileLock(paths.runtime_lock).is_held_elsewhere()
     except OSError as error:
         raise HomeUnusable(
-            f"the home {paths.home} cannot be used: {error.strerror}: run 'remembrancer doctor'"
+            f"the home {paths.home} cannot be used ({error.strerror}); run 'remembrancer doctor'"
         ) from error
 
 
@@ -75,7 +75,7 @@ def ask(paths: RuntimePaths, question: Request[T]) -> T:
         async with Dealer(paths.control_endpoint, Speaker("command", new_ulid()), from_launcher) as launcher:
             if not await launcher.wait_connected(CONNECT_S):
                 log = paths.logs / "launcher.log"
-                raise PeerUnavailable(f"the runtime of the home {paths.home} does not answer: look at {log}")
+                raise PeerUnavailable(f"the runtime of the home {paths.home} does not answer; look at {log}")
             return await launcher.request(question, timeout_s=ANSWER_S)
 
     return _run(asked)
@@ -137,7 +137,7 @@ def not_started(starter: Starter, places: Places) -> RemembrancerError:
         load_settings(os.environ)  # raises the error that stopped the runtime
     errors = {exit_codes.HOME_UNUSABLE: HomeUnusable, exit_codes.CONFIGURATION: ConfigurationError}
     kind = errors.get(starter.status, MemoryUnavailable)
-    return kind(starter.failure or f"the memory service does not start: look at {places.logs}")
+    return kind(starter.failure or f"the memory service does not start; look at {places.logs}")
 
 
 async def request_store(
@@ -168,7 +168,7 @@ async def request_store(
                 return await client.ask(question, answer_s, away_s=away_s, on_wait=start)
         except StoreAway as error:
             raise MemoryUnavailable(
-                f"{error.message}: look at {places.logs}, then run the command again: it continues where it stopped"
+                f"{error.message}; look at {places.logs}, then run the command again: it continues where it stopped"
             ) from error
         finally:
             starter.connected()  # releases the lock under which it may be starting a runtime

@@ -50,7 +50,7 @@ def up(http: str | None, no_token: bool, for_sessions: bool, secrets_on_stdin: b
     home = locate(os.environ)
     address = None if http is None else _address(http)
     if no_token and address is None and not load_configuration(os.environ).settings.http_port:
-        raise InvalidInput("--no-token is for HTTP, which is not served here: add --http")
+        raise InvalidInput("--no-token is for HTTP, which is not served here; add --http")
     if address is not None:
         _prepare_tokens(home, address[0], os.environ.get("FLOOD_MEMORY_AUTH_TOKEN"), is_none_needed=no_token)
         if not is_up(RuntimePaths(home.directory)):
@@ -120,13 +120,13 @@ def _prepare_tokens(home: Home, host: str, token: str | None, *, is_none_needed:
     if token:
         tokens.create("FLOOD_MEMORY_AUTH_TOKEN", (str(home.directory),), time.time(), token=token, replace=True)
     if is_none_needed and host not in LOOPBACK:
-        raise InvalidInput(f"{host} can be reached from other machines: --no-token is for this machine only")
+        raise InvalidInput(f"--no-token is only allowed with a loopback address such as 127.0.0.1, not with {host}")
     if is_none_needed:
         print("Every program and user on this machine can use HTTP (--no-token).", file=sys.stderr)
     elif not tokens.all():
         raise InvalidInput(
-            "HTTP needs a token, and there is none: 'remembrancer token create NAME' makes one "
-            "(or --no-token, which opens it to every program on this machine)"
+            "HTTP needs a token, and there is none. Run 'remembrancer token create NAME' to make one "
+            "(or add --no-token, which lets every program on this machine use HTTP)"
         )
 
 
@@ -157,7 +157,7 @@ def down() -> Report:
         is_down = end_runtime(paths, STOP_LIMIT_S)
     if not is_down:
         why = (
-            f"remembrancer down: the runtime has not ended after {STOP_LIMIT_S:.0f} s: look at "
+            f"remembrancer down: the runtime has not ended after {STOP_LIMIT_S:.0f} s; look at "
             f"{paths.logs / 'launcher.log'}, or kill the process that holds {paths.runtime_lock}; the others then end "
             "by themselves"
         )

@@ -46,8 +46,8 @@ ARGUMENTS: Final = {
     **{name: f"--{name}" for name in ("due", "importance", "kind", "reason", "summary", "supersedes")},
 }
 REMEDIES: Final = {
-    "allow_secrets": "--allow-secrets stores it anyway",
-    "kind": "--kind open_end makes it one",
+    "allow_secrets": "use --allow-secrets to store it anyway",
+    "kind": "use --kind open_end to make it one",
     "restore_memory": "'remembrancer restore ID'",
     "forget_memory": "'remembrancer forget ID'",
     "promote_memory": "'remembrancer edit ID --to project' or '--to user'",
@@ -155,7 +155,7 @@ class Where:
 
     def refuse_user(self, subject: str) -> None:
         if self.user:
-            raise InvalidInput(f"{subject}: leave out --user")
+            raise InvalidInput(f"{subject}; leave out --user")
 
 
 class GatewayConnection:

@@ -90,9 +90,9 @@ def setup(
         return _overview(around, scope, line)
     chosen = [known for known in clients() if known.name == client or (client == ALL and known.is_found(around))]
     if not chosen:
-        raise InvalidInput("no client was found on this machine: name one (see 'remembrancer setup --help')")
+        raise InvalidInput("no client was found on this machine; name one (see 'remembrancer setup --help')")
     if all(scope not in target.files for target in chosen):
-        raise InvalidInput(f"{chosen[0].title} has no per-project configuration: leave out --project")
+        raise InvalidInput(f"{chosen[0].title} has no per-project configuration; leave out --project")
     edits: list[FileEdit] = []
     notes: list[str] = []
     scopes: tuple[ClientScope, ...] = ("user", "project") if remove and not for_project else (scope,)
@@ -103,7 +103,7 @@ def setup(
         elif part in EXTRAS and not remove:
             whose = "this project" if for_project else "all projects"
             notes.append(
-                f"{SELF}{known.title} has no {EXTRAS[part]} that setup can write for {whose}: see docs/clients.md"
+                f"{SELF}{known.title} has no {EXTRAS[part]} that setup can write for {whose}; see docs/clients.md"
             )
     if prints:
         about = [(edit.client.name, str(edit.place.path), edit.merged("").rstrip()) for edit in edits]
@@ -111,7 +111,7 @@ def setup(
         notes += (f"{edit.client.title}: {edit.place.path}" for edit in edits)
         return Report({"documents": documents}, [unwrapped(document["text"]) for document in documents], notes=notes)
     notes += [
-        f"{SELF}{known.title} was not found on this machine: set up for later"
+        f"{SELF}{known.title} was not found on this machine, but is set up for later"
         for known in chosen
         if not remove and not known.is_found(around)
     ]
@@ -190,7 +190,7 @@ def _overview(around: ClientEnvironment, scope: ClientScope, line: tuple[str, ..
         rows.append(row | {"state": state})
         if row["found"] or state == "set up":
             lines.append(styled(f"[bold]{client.title}[/bold], {escape(f'{place.path}: {state}')}"))
-    lines.append("'remembrancer setup CLIENT' connects a client. Nothing was written.")
+    lines.append("Nothing was written. Run 'remembrancer setup CLIENT' to connect a client.")
     others = [row["client"] for row in rows if not row["found"]]
     lines.append(styled(f"[dim]Not found on this machine, but can be set up: {', '.join(others)}[/dim]"))
     return Report({"command": line, "clients": rows}, lines)

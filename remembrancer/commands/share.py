@@ -63,7 +63,7 @@ def server_config(host: Sequence[str], out: Path) -> Report:
             )
         addresses.append(Address(matched[1] or matched[2], int(matched[3] or PORT)))
     if out.exists():
-        raise InvalidInput(f"{out} already exists: delete it if no server uses it, or name a new directory with --out")
+        raise InvalidInput(f"{out} already exists; delete it if no server uses it, or name a new directory with --out")
     out.mkdir(mode=0o700)
     files = _sharing().configure(addresses)
     for server, of_server in files.items():
@@ -78,7 +78,7 @@ def server_config(host: Sequence[str], out: Path) -> Report:
         f"The keys that admit machines are in {paths_here().home / 'sharing'}: back them up and keep them secret.",
     ]
     if addresses[0].is_local:
-        warning = "No other machine can reach this address, which is only a trial: give another with --host."
+        warning = "No other machine can reach this address, so this is only a trial; give another address with --host."
         lines = [warning, *lines]
     written = {name: sorted(of_server) for name, of_server in files.items()}
     servers = [address.url for address in addresses]
@@ -188,7 +188,7 @@ share = Group(
     "share",
     *(server_config, project, user, invite, join, remove, leave, status),
     help="Share memories between machines. Each machine has a full copy, works offline, and exchanges changes "
-    "through a NATS server, which sees sizes and times but no contents.",
+    "through a NATS server, which sees sizes and times but not the content.",
 )
 
 
@@ -215,7 +215,7 @@ async def _share(
     planned = await request_store(ShareProject(project, known, dry_run=True), answer_s=SHARE_S)
     name = title if joined is None else joined.title
     number = count(planned.memories, "memory")
-    will = f"{number} of your own, for all projects, would be shared with all machines that you invite."
+    will = f"{number} of your own scope 'user' would be shared with all machines that you invite."
     if not is_users:
         others = "all its members. Memories that belong to single sessions stay here"
         will = f"{number} of the project {title} would be shared as {name!r} with {others}."
@@ -259,7 +259,8 @@ def _listed(lanes: Sequence[Membership]) -> str:
 
 def _how_to_join(invitation: str, *, is_users: bool) -> str:
     there, option = ("On that machine", "") if is_users else ("In the project's directory there", "--here ")
-    return f"This invitation is a secret, for one machine. {there}: remembrancer share join {option}{invitation}"
+    join = f"run: remembrancer share join {option}{invitation}"
+    return f"Keep this invitation secret; it works for one machine. {there}, {join}"
 
 
 def _invitation(named: str) -> str:

@@ -35,12 +35,12 @@ _SECONDS: Final = {"h": 3600.0, "d": 86_400.0, "w": 604_800.0}
         metavar="DIR",
         help="A project that the holder can use (default: this directory's project); sessions start in the first one.",
     ),
-    flag("--read-only", help="Allow recalling but not changing memories."),
+    flag("--read-only", help="Allow reading memories, but not changing them."),
     flag("--no-user", help="Hide the user's own memories."),
     option("--expires", metavar="WHEN", help="12h, 30d or 8w (default: never)."),
 )
 def create(name: str, project: Sequence[Path], read_only: bool, no_user: bool, expires: str | None) -> Report:
-    """Create a token and print it. It is shown only this once: only its SHA-256 is kept."""
+    """Create a token and print it. It is shown only this once, since only its SHA-256 is kept."""
     now = time.time()
     name = clean_name(name, field="NAME", longest=MAX_NAME)
     projects = tuple(str(directory.absolute()) for directory in project or [Path()])
@@ -60,7 +60,7 @@ def list_tokens() -> Report:
         del row["sha256"]
     now = time.time()
     lines = [_line(grant, now) for grant in grants if not (grant.name.startswith(LINK) and _is_over(grant, now))]
-    nothing = "There are no tokens: 'remembrancer token create NAME --project DIR' creates one."
+    nothing = "There are no tokens. Run 'remembrancer token create NAME --project DIR' to create one."
     return Report({"tokens": facts}, lines or nothing)
 
 

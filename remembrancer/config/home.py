@@ -67,14 +67,15 @@ def beside(file: Path, named: str) -> Path:
 def read_settings_file(path: Path) -> dict[str, object]:
     """Raises `ValueError` if a file cannot be read, or must be imported first."""
     if path.suffix.lower() != ".toml":
-        raise ValueError(f"{path}: only TOML is read: 'remembrancer config --import {path}' writes {CONFIG_FILE}")
+        convert = f"run 'remembrancer config --import {path}' to convert it to {CONFIG_FILE}"
+        raise ValueError(f"{path} is not read, since only TOML is supported; {convert}")
     import tomllib
 
     text = read_settings_text(path)
     try:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        what = "a name is in it twice" if str(error).startswith("Cannot overwrite a value") else "it is not TOML"
+        what = "the same name occurs twice" if str(error).startswith("Cannot overwrite a value") else "it is not TOML"
         where = re.search(r"\(at ([^()]*)\)$", str(error))  # the rest of the message may quote the file
         raise ValueError(f"{path}: {what}: {where[1] if where else 'it cannot be read'}") from None
 
@@ -83,9 +84,9 @@ def read_settings_text(path: Path) -> str:
     try:
         text = read_file(path, MAX_FILE_BYTES).decode("utf-8-sig")
     except FileNotFoundError:
-        raise ValueError(f"{path}: there is no such file") from None
+        raise ValueError(f"{path} does not exist") from None
     except OSError as error:
-        raise ValueError(f"{path}: it cannot be read: {error.strerror or error}") from None
+        raise ValueError(f"{path} cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError:
-        raise ValueError(f"{path}: it is not UTF-8") from None
+        raise ValueError(f"{path} is not UTF-8") from None
     return text.replace("\r\n", "\n")

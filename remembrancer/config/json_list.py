@@ -58,7 +58,7 @@ class JsonList(Generic[T]):
         for directory in (self._path.parent.parent, self._path.parent):  # `parents` does not set their mode
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not self._lock.try_acquire():
-            raise InvalidInput(f"{self._path} is being changed by another process: try again")
+            raise InvalidInput(f"{self._path} is being changed by another process; try again")
         return self._lock
 
     def write(self, listed: tuple[T, ...]) -> None:

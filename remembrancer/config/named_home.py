@@ -37,7 +37,7 @@ def named_home(environ: Mapping[str, str]) -> tuple[str, str]:
         home = os.path.expanduser(named)
         if not os.path.isabs(home):
             raise RelativeHome(
-                f"{variable} is {named[:1000]!r}, which would mean a separate memory in each directory: give an "
+                f"{variable} is {named[:1000]!r}, which would mean a separate memory in each directory; give an "
                 f"absolute path, such as {os.path.abspath(home)}"
             )
         return variable, real_path(home)

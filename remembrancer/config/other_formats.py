@@ -88,7 +88,7 @@ def _flat(content: Mapping[str, object], section: str = "") -> Iterator[tuple[st
 
 
 def _parsed(path: Path, text: str) -> Mapping[str, object]:
-    fault = "it is not valid in the format of its suffix"
+    fault = "is not valid in the format that its suffix names"
     try:
         match path.suffix.lower():
             case ".toml":
@@ -99,10 +99,10 @@ def _parsed(path: Path, text: str) -> Mapping[str, object]:
                 block = _YAML_BLOCK.search(front[2])
                 content = {**(yaml.safe_load(front[1]) or {}), **(yaml.safe_load(block[1]) if block else {})}
             case _:
-                fault = "it is neither TOML, nor JSON, nor Markdown with settings between two lines of ---"
+                fault = "is neither TOML, nor JSON, nor Markdown with settings between two lines of ---"
                 raise ValueError(fault)
     except (ValueError, TypeError, RecursionError, yaml.YAMLError):
-        raise ValueError(f"{path}: {fault}") from None
+        raise ValueError(f"{path} {fault}") from None
     if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
-        raise ValueError(f"{path}: it must contain name-value pairs")
+        raise ValueError(f"{path} must contain name-value pairs")
     return content

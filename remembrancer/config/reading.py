@@ -99,7 +99,7 @@ def read_configuration(
         elif is_ours:
             unknown.append(unknown_name(origin.name, sorted(PREFIX + setting.upper() for setting in SETTABLE)))
         elif name != DB_PATH:
-            hint = "; 'remembrancer config --import' reads the file of another server"
+            hint = "; to import the settings of another server, run 'remembrancer config --import'"
             read.problems.append(f"{file}: {unknown_name(name, sorted({*IN_FILE, DB_PATH}))}{hint}")
         elif not isinstance(value, str) or not value or "\0" in value:
             read.refuse(origin, "it must be a path")
@@ -171,9 +171,9 @@ class _Reader:
             self._drop("chunk_overlap", f"it must be at most {most}, half of a chunk", beside="chunk_tokens")
         is_absolute = (chosen.markdown_index or "").startswith(("/", "~/"))
         if is_absolute and self.origins["markdown_index"].file is None:  # a project may set variables
-            self._drop("markdown_index", "an absolute path is allowed only in the configuration file")
+            self._drop("markdown_index", "an absolute path is only allowed in the configuration file")
         if chosen.model in NAMED_MODELS and chosen.engine not in ("onnx", "sentence-transformers"):
-            engine = f"is for the engine sentence-transformers, and the engine is {chosen.engine}"
+            engine = f"needs the engine sentence-transformers, but the engine is {chosen.engine}"
             self._drop("model", f"{chosen.model} {engine}")
 
     def check_server(self, remote_url: str | None) -> None:
@@ -182,8 +182,8 @@ class _Reader:
         if mode == "remote" and self.settings.chroma_url is None and remote_url:
             self.take("chroma_url", remote_url, SettingOrigin(REMOTE_URL))
         if mode == "remote" and self.settings.chroma_url is None:
-            needs = "the mode remote needs the address of a Chroma server"
-            self.problems.append(f"{self.origins.pop('deployment_mode')}: {needs}: set {PREFIX}CHROMA_URL")
+            needs = "the mode 'remote' needs the address of a Chroma server"
+            self.problems.append(f"{self.origins.pop('deployment_mode')}: {needs}; set {PREFIX}CHROMA_URL")
             del self._values["deployment_mode"]
         elif mode == "local-server" and self.settings.chroma_url is None:
             self._values["chroma_url"] = LOCAL_CHROMA
@@ -194,7 +194,7 @@ class _Reader:
             except ValueError:  # brackets around an invalid address
                 host = None
             if host not in LOOPBACK:
-                why = "a secret is sent to another machine only over https"
+                why = "a secret is only sent to another machine over https"
                 self._drop("chroma_credential_file", why, beside="chroma_url")
 
     def _drop(self, name: str, why: str, *, beside: str = "") -> None:

@@ -211,7 +211,7 @@ def unknown_name(name: str, known: list[str]) -> str:
     bare = {name.removeprefix(PREFIX): name for name in known}
     close = difflib.get_close_matches(name.removeprefix(PREFIX), bare, n=1)
     near = [word for word in known if word.startswith(name)] or [bare[word] for word in close]
-    hint = f"did you mean {near[0]}?" if near else "'remembrancer config --all' shows all"
+    hint = f"did you mean {near[0]}?" if near else "run 'remembrancer config --all' to see all names"
     return f"unknown name {name}: {hint}"
 
 

@@ -47,7 +47,7 @@ class Invitation(msgspec.Struct, frozen=True):
             return _decode_invitation(read_file(path))
         except (OSError, msgspec.DecodeError) as error:
             raise FileUnusable(
-                f"{path} is not a key file ({error}): 'remembrancer admin embedder --invite' makes one"
+                f"{path} is not a key file ({error}); run 'remembrancer admin embedder --invite' to make one"
             ) from error
 
 

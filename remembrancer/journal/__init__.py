@@ -17,6 +17,6 @@ def sharing_of(home: Path) -> Sharing:
         from remembrancer.journal.sharing import Sharing
     except ModuleNotFoundError as error:
         raise ConfigurationError(
-            "sharing needs two more packages: pipx install --force '/path/to/clone[sharing]'"
+            "sharing needs two more packages; install them with pipx install --force '/path/to/clone[sharing]'"
         ) from error
     return Sharing(home)

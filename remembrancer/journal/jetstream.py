@@ -386,7 +386,7 @@ class JetStreamJournal(Journal):
             try:
                 return _decode_answer(answer.data)
             except msgspec.DecodeError as error:
-                raise JournalAway("the journal does not answer like JetStream") from error
+                raise JournalAway("the journal's server does not behave like JetStream") from error
         if not lane:
             raise JournalAway("the server answers, but its JetStream does not (yet): is it enabled?")
         known = self._journals.pop(lane, "")

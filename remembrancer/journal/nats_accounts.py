@@ -36,7 +36,7 @@ class KeyPair:
             raw = base64.b32decode(seed + "=" * (-len(seed) % 8))
             self._private = Ed25519PrivateKey.from_private_bytes(raw[2:-2])
         except ValueError as error:
-            raise InvalidInput("the key of the invitation is damaged: copy the whole invitation again") from error
+            raise InvalidInput("the key of the invitation is damaged; copy the whole invitation again") from error
         self.seed, kind = seed, (raw[0] & 7) << 5 | raw[1] >> 3
         public = self._private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
         self.public = _encoded(bytes([kind]) + public)

@@ -28,8 +28,8 @@ PREFIX: Final = "remembrancer-join:"
 MAX_LINE: Final = 64 * 1024
 MAX_TITLE: Final = 200
 BY_DATABASE: Final = (
-    "this release does not share through PostgreSQL: 'remembrancer share leave' keeps a copy of these memories here, "
-    "and a NATS server shares them again ('docs/sharing.md')"
+    "this release does not share through PostgreSQL. Run 'remembrancer share leave' to keep a copy of these memories "
+    "here, then share them again through a NATS server (docs/sharing.md)"
 )
 
 T = TypeVar("T")
@@ -238,7 +238,7 @@ class Sharing:
                 known = ", ".join(sorted(members)) or "nobody"
                 raise InvalidInput(f"{own.title!r} has no member {member!r}: {known}")
             if member == own.member:
-                raise InvalidInput("this machine is that member: leave with 'remembrancer share leave'")
+                raise InvalidInput("this machine is that member; leave with 'remembrancer share leave'")
             authority = administration.authority.revoking(members[member].user)
             await _tell_servers(administration, authority)
             newer = Keyring.new(_all_keys(administration, own))
@@ -258,8 +258,8 @@ class Sharing:
     def administrated(self) -> Administration:
         if (administration := self.administration) is None:
             raise InvalidInput(
-                "this home has no server to share through: run 'remembrancer share server-config' here, or invite "
-                "machines from where that was done ('remembrancer share join' takes an invitation)"
+                "this home has no server to share through; run 'remembrancer share server-config' here, or invite "
+                "machines from the home where that was done ('remembrancer share join' accepts an invitation)"
             )
         return administration
 
@@ -283,7 +283,7 @@ def read_invitation(text: str) -> Membership:
         raw = zlib.decompressobj().decompress(base64.urlsafe_b64decode(packed + "=" * (-len(packed) % 4)), MAX_LINE)
         membership = _decode_invitation(raw)
     except (binascii.Error, ValueError, zlib.error, msgspec.DecodeError) as error:
-        raise InvalidInput("the invitation is damaged, or from a newer release: copy all of it again") from error
+        raise InvalidInput("the invitation is damaged, or from a newer release; copy all of it again") from error
     check_name(membership.lane)
     check_name(membership.member)
     return _with_shown_title(membership)

@@ -257,7 +257,7 @@ def check_broader(scope: Scope, target: Scope) -> None:
 
 def check_remembered(memory_id: str, snapshot: MemoryVersion) -> None:
     if snapshot.forgotten:
-        raise InvalidInput(f"{memory_id} is forgotten: restore it first", field="memory_id", remedy="restore_memory")
+        raise InvalidInput(f"{memory_id} is forgotten; restore it first", field="memory_id", remedy="restore_memory")
 
 
 def _check_tags(before: MemoryVersion, after: MemoryVersion, argument: str) -> None:
@@ -268,14 +268,14 @@ def _check_tags(before: MemoryVersion, after: MemoryVersion, argument: str) -> N
 def _with_passage(text: str, change: TextEdit) -> str:
     start = text.find(change.old)
     if start < 0:
-        message = f"the memory does not contain {quote(change.old)}: quote a passage exactly"
+        message = f"the memory does not contain {quote(change.old)}; quote a passage exactly"
         raise InvalidInput(message, field="old")
     if text.find(change.old, start + 1) >= 0:
-        message = f"the memory contains {quote(change.old)} several times: quote more of the text around it"
+        message = f"the memory contains {quote(change.old)} several times; quote more of the text around it"
         raise InvalidInput(message, field="old")
     replaced = text.replace(change.old, change.new)
     if not replaced.strip():
-        message = "the memory would be empty: forget it instead"
+        message = "the memory would be empty; forget it instead"
         raise InvalidInput(message, field="new", remedy="forget_memory")
     return replaced
 

@@ -45,7 +45,7 @@ def clean_note_path(path: str, root: str, places: Sequence[str]) -> str:
     files = [str(PurePosixPath(place)) for place in places if f"{PurePosixPath(place)}/" not in directories]
     odd = [each for each in pure.parts if _NOT_IN_NAMES.search(each) or each[0] == "." or each[-1] in ". "]
     if pure.is_absolute() or ".." in pure.parts:
-        why = f"is outside the workspace {root}: give a path relative to it"
+        why = f"is outside the workspace {root}; give a path relative to it"
     elif odd:
         why = f"has a name that is not allowed: {quote(odd[0])}"
     elif any(len(each.encode()) > 200 for each in pure.parts):
@@ -105,7 +105,7 @@ def edited(text: str, content: str, mode: Literal["append", "replace"], heading:
         lines = len(line_starts(block)) - 1 if block else 0
     if end - begin > MAX_REPLACED:
         raise InvalidInput(
-            f"that would remove {end - begin} characters, but an answer can show at most {MAX_REPLACED}: "
+            f"that would remove {end - begin} characters, but an answer can show at most {MAX_REPLACED}; "
             "replace a smaller section, by its heading, or append",
             field="mode",
         )
@@ -144,7 +144,7 @@ def _find(headings: Sequence[Block], heading: str) -> int | None:
         if len(matching) > 1:
             named = dict.fromkeys(headings[place].path for place in matching)
             remedy = f"give the path of one of them, {', '.join(named)}" if named.keys() - {title} else "rename one"
-            message = f"{len(matching)} headings are called {quote(title)}: {remedy}"
+            message = f"{len(matching)} headings are called {quote(title)}; {remedy}"
             raise InvalidInput(message, field="heading")
         if matching:
             return matching[0]

@@ -41,7 +41,7 @@ def check_text(text: str, *, field: str, longest_bytes: int) -> None:
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:
-        message = f"{field} has a lone surrogate (half a character) at position {error.start}: send whole characters"
+        message = f"{field} has a lone surrogate (half a character) at position {error.start}; send whole characters"
         raise InvalidInput(message, field=field) from error
     if size > longest_bytes:
         raise InvalidInput(f"{field} may have at most {longest_bytes} bytes in UTF-8, but has {size}", field=field)
@@ -108,7 +108,7 @@ def clean_object(given: dict[str, Any], *, field: str) -> dict[str, Any] | None:
     try:
         size = len(msgspec.json.encode(cleaned))
     except UnicodeEncodeError as error:
-        message = f"{field} contains a lone surrogate (half a character): send whole characters"
+        message = f"{field} contains a lone surrogate (half a character); send whole characters"
         raise InvalidInput(message, field=field) from error
     if size > MAX_OBJECT_BYTES:
         raise InvalidInput(f"{field} may have at most {MAX_OBJECT_BYTES} bytes as JSON, but has {size}", field=field)
@@ -118,7 +118,7 @@ def clean_object(given: dict[str, Any], *, field: str) -> dict[str, Any] | None:
 def _check_value(value: Any, field: str, depth: int) -> None:
     match value:
         case int() | float() if not abs(value) <= MAX_EXACT:
-            message = f"{field} must be a number from -2**53 to 2**53, not {quote(value)}: give it as a string"
+            message = f"{field} must be a number from -2**53 to 2**53, not {quote(value)}; give it as a string"
             raise InvalidInput(message, field=field)
         case dict() | list() if depth >= MAX_OBJECT_DEPTH:
             raise InvalidInput(f"{field} is nested more than {MAX_OBJECT_DEPTH} levels deep", field=field)

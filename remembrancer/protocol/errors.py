@@ -190,7 +190,7 @@ class JournalChanged(RemembrancerError):
     @classmethod
     def missing(cls) -> JournalChanged:
         return cls(
-            "the server no longer has this journal: have it restored, or run 'remembrancer share leave' on every "
+            "the server no longer has this journal; have it restored, or run 'remembrancer share leave' on every "
             "machine, share again from one of them, and invite the rest"
         )
 

@@ -52,9 +52,9 @@ def problem_of(path: Path, access: int = os.R_OK | os.W_OK) -> str | None:
     used or is missing. Call this before opening the file: opening a pipe may block forever."""
     for each in database_files(path):
         if os.path.lexists(each) and not os.path.isfile(each):  # noqa: PTH113 - never raises
-            return f"{each} is not a file: move it away"
+            return f"{each} is not a file; move it elsewhere"
         if os.path.lexists(each) and not os.access(each, access):
-            return f"{each} cannot be read and written: fix its owner and mode"
+            return f"{each} cannot be read and written; fix its owner and mode"
     return None
 
 

@@ -60,7 +60,7 @@ def find_problems(status: RuntimeStatus, seen_by: ProjectRef | None = None) -> t
 def launcher_silent(log: Path, pid: int | None = None) -> Problem:
     who = "the launcher" if pid is None else f"the launcher (process {pid})"
     advice = "wait if it is just starting; otherwise kill -9 that process: the next session restarts it"
-    return Problem("peer_unavailable", f"{who} does not answer: look at {log}", advice, "problem")
+    return Problem("peer_unavailable", f"{who} does not answer; look at {log}", advice, "problem")
 
 
 def _of_host(status: RuntimeStatus) -> Iterator[Problem]:
@@ -100,7 +100,11 @@ def _of_gateway(gateway: GatewayHealth, seen_by: ProjectRef | None) -> Iterator[
             yield Problem(code, fault, advice)
     if number := gateway.queue_rejected:
         what = f"{number} queued {'write was' if number == 1 else 'writes were'} refused and set aside"
-        yield Problem("queued_rejected", what, "`remembrancer admin queue` lists them for 90 days, in full with --json")
+        yield Problem(
+            "queued_rejected",
+            what,
+            "run `remembrancer admin queue` to list them (for 90 days; --json shows them in full)",
+        )
     if number := gateway.queue_depth:
         what = f"{number} {'write is' if number == 1 else 'writes are'} in the queue"
         yield Problem("queued", what, "they are applied automatically, in order")
@@ -114,14 +118,14 @@ def _of_store(status: RuntimeStatus, store: StoreHealth, seen_by: ProjectRef | N
         what = f"the memories have reached the limit of {size_in_words(store.limit_reached_bytes)}: no more are stored"
         yield Problem("database_full", what, "raise database_limit_bytes, and run 'remembrancer down'", "problem")
     for reason in store.unusable:
-        advice = "until that is fixed, requests for these memories fail; 'remembrancer doctor' checks all files"
+        advice = "until that is fixed, requests for these memories fail; run 'remembrancer doctor' to check all files"
         yield Problem("file_unusable", reason, advice)
     for lane in store.cut_off:
         if seen_by is None or lane.project in ("", seen_by.path):
             whose = f"the project {lane.project.removesuffix('/.git')}" if lane.project else "your own memories"
             what = f"changes to {whose} are not exchanged with the other machines: {lane.problem}"
             passes = lane.code == JournalAway.code
-            advice = "it is retried automatically" if passes else "'remembrancer share status' shows more"
+            advice = "it is retried automatically" if passes else "run 'remembrancer share status' for details"
             yield Problem("lane_cut_off", what, advice, "warning" if passes else "problem")
     if store.embedding.error and not status.is_resting:
         advice = "fix that; until then, only words are searched"

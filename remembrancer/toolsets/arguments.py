@@ -65,7 +65,7 @@ class ArgumentDecoder(Generic[T]):
         for alias, name in self.aliases.items():
             if alias in arguments:
                 if name in arguments:
-                    raise InvalidInput(f"{alias} is another name for {name}: give only one of them", field=alias)
+                    raise InvalidInput(f"{alias} is another name for {name}; give only one of them", field=alias)
                 arguments = {(name if key == alias else key): value for key, value in arguments.items()}
         given = _lenient(arguments, self.schema, ())
         try:

@@ -265,7 +265,7 @@ async def _with_whole_ids(call: Call, arguments: T) -> T:
         try:
             reply = (await call.service.ask(question, call.received_at)).reply
         except AWAY as error:
-            message = f"the store is unavailable, and {unknown[0]} is only a part of an id: give the whole id"
+            message = f"the store is unavailable, and {unknown[0]} is only a part of an id; give the whole id"
             raise MemoryUnavailable(message, field=parts[unknown[0]]) from error
         for part in unknown:
             whole_ids[part] = only_one(part, reply.candidates[part], parts[part])
@@ -322,7 +322,7 @@ def tool(
     def register(handler: Handler[P]) -> Handler[P]:
         toolset, name = handler.__module__.split(".")[-2], handler.__name__
         if (toolset, name) in _registered:
-            raise ValueError(f"two tools of the toolset {toolset} have the name {name}: see {handler.__module__}")
+            raise ValueError(f"two tools of the toolset {toolset} have the name {name}; see {handler.__module__}")
         arguments, run = _declared(handler, rename)
         _registered[toolset, name] = Tool(name, toolset, description, ArgumentDecoder(arguments, aliases), run, **hints)
         return handler

@@ -230,7 +230,7 @@ async def test_a_directory_in_the_place_of_an_index_is_named(rig: StoreRig, tmp_
     await rig.restart()
     assert await rig.gateway.ask(SearchCode(PROJECT, "lantern")) == ()
     (tree,) = await rig.gateway.ask(DescribeCode(PROJECT))
-    assert f"{database} is not a file: move it away" in tree.error
+    assert f"{database} is not a file; move it elsewhere" in tree.error
 
 
 async def damaged_notes(rig: StoreRig, root: Path) -> Path:

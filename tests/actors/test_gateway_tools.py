@@ -308,7 +308,7 @@ async def test_a_search_of_notes_that_were_never_read_says_so_if_there_are_any(s
     assert "warnings" not in without
     assert without["searchMode"] == "keyword", "there is no index"
     assert [each["message"] for each in unread["warnings"]] == [
-        "The notes are being read for the first time: search again in a moment."
+        "The notes are being read for the first time; search again in a moment."
     ]
 
 

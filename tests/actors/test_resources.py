@@ -120,7 +120,7 @@ async def test_remember_keeps_what_the_session_has_learned_and_no_prompt_has_a_m
     assert "promote_memory" in text
     assert 'to "project"' in text
     assert '"user"' not in text
-    assert 'to "project"; to "user" what applies to every project' in for_all
+    assert 'to "project", or to "user" if they apply to every project' in for_all
     asked = await text_of(client, "recall", topic="<system>{store} build")
     assert '"‹system>{store} build"' in asked
     assert "Java" not in text + for_all + asked, "a prompt has no memory in it"

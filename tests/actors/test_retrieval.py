@@ -242,7 +242,7 @@ async def test_a_memory_is_found_by_its_words_until_it_has_its_vector(files: Spa
     new = files.store("The night ferry leaves at seven now", passages=0, requested_at=NOW)
     first = (await files.recall("when does the night ferry leave")).memories[:2]
     assert is_given_whole(the(first, new))
-    assert [each.message for each in files.notices] == ["Still being indexed, and searched by words only: 1 memory."]
+    assert [each.message for each in files.notices] == ["Still being indexed, so only searched by words: 1 memory."]
     assert not Asked(None, tuple(files.notices)).is_degraded, "it is judged as ever"
     alone = files.store("Bread is baked at four", passages=0, requested_at=NOW)
     baked = (await files.recall("when is bread baked")).memories[0]

@@ -107,7 +107,7 @@ const walks = {
     await page.goto(base + "/review");
     const line = await page.context().newCDPSession(page), latency = (ms) => line.send("Network.emulateNetworkConditions", { offline: false, latency: ms, downloadThroughput: -1, uploadThroughput: -1 });
     await latency(500);
-    const decide = page.locator(`button[value="replace/${replacing}"]`, { hasText: "This one holds now" });
+    const decide = page.locator(`button[value="replace/${replacing}"]`, { hasText: "This one is true now" });
     await decide.evaluate((button) => { button.click(); setTimeout(() => button.click(), 150); });
     await page.getByText("Replaced: ").waitFor(WAIT);
     await latency(0);

@@ -175,6 +175,6 @@ def test_a_file_of_before_the_first_release_is_refused_unchanged(path: Path, ver
     path.parent.mkdir()
     write_rows(path, "CREATE TABLE memories (id)", f"PRAGMA user_version = {version}")
     before = path.read_bytes()
-    with pytest.raises(SchemaTooOld, match=r"older than release 0\.2\.0.*remembrancer export"):
+    with pytest.raises(SchemaTooOld, match=r"older than 0\.2\.0.*remembrancer export"):
         SqliteFile(path, MEMORY)
     assert path.read_bytes() == before

@@ -437,7 +437,7 @@ def paths(tmp_path: Path) -> RuntimePaths:
 def test_a_home_of_an_earlier_schema_has_to_be_upgraded(paths: RuntimePaths, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MEMORY, "steps", (*MEMORY.steps, Step("99.0.0", "CREATE TABLE later (x);")))
     before = paths.database.read_bytes()
-    with pytest.raises(RecordsUnusable, match="'remembrancer list' upgrades it"):
+    with pytest.raises(RecordsUnusable, match="run 'remembrancer list', which upgrades it"):
         known_projects(paths)
     assert paths.database.read_bytes() == before
 

@@ -216,11 +216,11 @@ def test_a_damaged_old_file_is_named_and_the_rest_comes_when_it_is_restored_or_m
     user.write_bytes(b"no database at all" * 500)
     at = examination(paths)
     for path in (user, project):
-        with pytest.raises(RecordsUnusable, match="move it away") as refused:
+        with pytest.raises(RecordsUnusable, match="move it elsewhere") as refused:
             migrate_old_home(paths)
         assert str(path) in refused.value.message
         found = doctor.check_records(at)
-        assert (found.status, found.advice) == ("problem", "restore a backup of it, or move it away")
+        assert (found.status, found.advice) == ("problem", "restore a backup of it, or move it elsewhere")
         assert not paths.database.exists()
         path.rename(path.with_name("aside.db"))
     project.write_bytes(whole)
@@ -233,9 +233,9 @@ def test_an_old_file_of_before_the_first_release_is_named_until_it_is_moved_away
     paths = old_home(tmp_path / "home", "0.2.0.tar.gz")
     user, project = old_files(paths).values()
     write_rows(user, "PRAGMA user_version = 57")
-    with pytest.raises(SchemaTooOld, match=f"{user} is older than release 0.2.0"):
+    with pytest.raises(SchemaTooOld, match=f"{user} was written by a release older than 0.2.0"):
         migrate_old_home(paths)
-    assert f"{user}: is older than release 0.2.0" in str(doctor.check_records(examination(paths)))
+    assert f"{user}: was written by a release older than 0.2.0" in str(doctor.check_records(examination(paths)))
     assert (version_of(user), paths.database.exists()) == (57, False)
     user.rename(user.with_name("aside.db"))
     migrate_old_home(paths)

@@ -141,7 +141,7 @@ def test_a_difference_is_told_by_runs_of_words_and_a_score_by_what_its_parts_mea
         ("a similar one is newer", -1.0),
     ]
     assert [each.label for each in bars({"standing": 0.5})] == ["applies to every task"]
-    assert [each.label for each in bars({"standing": -0.5})] == ["replaced, or set aside"]
+    assert [each.label for each in bars({"standing": -0.5})] == ["replaced or no longer true"]
 
 
 def test_every_change_of_a_memory_can_be_undone_but_erasing(visit: Visit) -> None:
@@ -150,7 +150,7 @@ def test_every_change_of_a_memory_can_be_undone_but_erasing(visit: Visit) -> Non
     assert "forgotten" in (page := change(what="forget"))
     assert not re.search("Edit|No longer true|For all my projects", Page(page).text), "it is restored first"
     refused = Page(visit.send("/change", id=memory, what="invalidate").text).text
-    assert f"{memory[-4:]} is forgotten: restore it first" in refused.replace(memory, "its whole id")
+    assert f"{memory[-4:]} is forgotten; restore it first" in refused.replace(memory, "its whole id")
     assert "The database" not in Page(visit.get("/")).text
     assert "The database" in Page(visit.get("/", forgotten=1)).text
     assert "Undone." in (page := visit.undo(page))
@@ -340,8 +340,8 @@ def test_a_search_says_why_and_what_it_left_out_and_why_not_this_one(visit: Visi
     assert re.search(r'<rect class="plus" x="50.0" width="[\d.]+"', page)
     assert "same words" in page
     text = Page(page).text
-    assert re.search(r"It answers with a probability of [\w. ]+ %. Score -?\d", text)
-    assert "It is in the answer, at position" in text or "It was considered, and left out" in text
+    assert re.search(r"Probability that it answers: [\w. ]+ %. Score -?\d", text)
+    assert "It is among the results, at position" in text or "It was considered, but left out" in text
     visit.stored("The gate opens at seven, and the harbour at eight. " * 9 + "Anna carries the pager.")
     assert "… Anna carries the pager." in Page(visit.get("/", q="pager")).text
     for more in ({"not": gone}, {"not": other, "scope": "user"}, {"not": "0" * 26}):
@@ -469,12 +469,12 @@ def test_the_timeline_the_sessions_and_what_waits_for_a_person_are_shown(visit: 
     page = visit.get("/review")
     text = Page(page).text
     assert "may replace" in text
-    assert text.index("port 8080") < text.index("This one still holds") < text.index("This one holds now")
+    assert text.index("port 8080") < text.index("This one is still true") < text.index("This one is true now")
     (edit,) = re.findall(r'href="([^"]+)#edit">Only a part has changed<', page)
     assert "The API listens on port 8080" in Page(visit.get("/memory/" + edit.rpartition("/")[2])).text
     assert int(Page(visit.get("/review/waiting")).text) >= 1
     text = Page(visit.get(f"/memory/{older}")).text
-    assert "Probably replaced by The API listens on port 9090 now It is replaced Both hold" in text
+    assert "Probably replaced by The API listens on port 9090 now It is replaced Both are true" in text
     assert "Probably replaced" not in Page(visit.get(f"/memory/{newer}")).text
     page = visit.do("/change", id=older, what=f"replace/{newer}", back="/review")
     assert "may replace" not in Page(page).text
@@ -487,14 +487,14 @@ def test_the_timeline_the_sessions_and_what_waits_for_a_person_are_shown(visit: 
     page = visit.do("/change", id=newer, what=f"both/{older}", back="/review")
     assert "may replace" in Page(visit.undo(page) and visit.get("/review")).text
     page = visit.do("/change", id=newer, what=f"both/{older}", back="/review")
-    assert "Both hold" in Page(page).text
+    assert "Both are true" in Page(page).text
     assert "may replace" not in Page(page).text
     lease = visit.stored("Renew the lease of the quay by 2030-05-01")
     renewed = visit.stored("The quay has a new lease")
     visit.call("update_memory", memory_id=renewed, add_links=[{"relation": "contradicts", "target": lease}])
     text = Page(visit.get("/review")).text
     assert "It is done It is still open the newer one may say that the older one is done" in text
-    assert "holds now" not in text.partition("Renew the lease")[2]
+    assert "is true now" not in text.partition("Renew the lease")[2]
     page = visit.do("/change", id=lease, what="done", back="/review")
     assert "may say that the older" not in Page(page).text
     assert "may say that the older" in Page(visit.undo(page) and visit.get("/review")).text
@@ -545,14 +545,14 @@ def test_today_tells_each_change_by_its_session_and_undoes_the_last_of_each_memo
     sessions = set(re.findall(r"/sessions/(session:http[^\"?]+)", visit.get("/today")))
     abouts = [Page(visit.get(f"/sessions/{each}")).text for each in sessions]
     asked = "which port does the API use 1 memory The API listens on port 8080"
-    assert any("Memories given open the gate nothing new" in each and asked in each for each in abouts)
+    assert any("Memories shown open the gate nothing new" in each and asked in each for each in abouts)
     (session,) = (each for each in sessions if "port 9090" in Page(visit.get(f"/sessions/{each}")).text)
     again = Page(visit.do("/change", what="undo", back=f"/sessions/{session}", id=end, **{end: "undo/2"})).text
     assert "Undone." in again
     assert "Left open paint the boat" in again
     unknown = visit.client.get(f"{visit.base}{visit.project}/sessions/session:of-another")
     assert unknown.status_code == 404
-    assert "a long time ago: nothing is known about it here" in Page(unknown.text).text
+    assert "a long time ago; nothing is known about it here" in Page(unknown.text).text
     for person in ("session:shell", "session:browser"):
         assert "a long time ago" not in Page(visit.get(f"/sessions/{person}")).text
 
@@ -595,7 +595,7 @@ def test_sessions_are_a_project_s_own_with_the_last_memory_changed(visit: Visit,
     projects = Page(visit.get("/projects")).text
     assert (str(tmp_path) in projects, "no longer there" in projects) == (True, False)
     elsewhere.rename(tmp_path / "moved")
-    assert f"{elsewhere} no longer there: if it was moved" in Page(visit.get("/projects")).text
+    assert f"{elsewhere} no longer there; if it was moved" in Page(visit.get("/projects")).text
     for each in of_user:  # the other tests share the user
         visit.erase(each)
 
@@ -742,7 +742,7 @@ def test_a_note_is_read_remembered_and_edited_and_a_save_that_meets_another_says
     file.write_text(f"the token is {secret}\n")
     page = visit.get("/notes/file", path="MEMORY.md")
     assert secret not in page
-    assert "edit the file itself" in page
+    assert "edited in the file itself" in page
     for wrong in ("../MEMORY.md", "/etc/passwd", "memory/none.md", "%00"):
         refused = visit.client.get(f"{visit.base}{visit.project}/notes/file", params={"path": wrong})
         assert refused.status_code in (400, 404)
@@ -794,7 +794,7 @@ def test_the_graph_draws_names_with_their_relations_and_identifiers_when_they_ar
     drawn = json.loads(visit.get("/graph.json"))
     assert {each["id"] for each in drawn["nodes"]} == {"Valkey", "Anna Lindqvist", "Checkout"}
     assert {each["type"] for each in drawn["links"]} == {"owns", "depends_on"}
-    assert "show 2 identifiers, too" in Page(visit.get("/graph")).text
+    assert "show 2 identifiers as well" in Page(visit.get("/graph")).text
     everything = json.loads(visit.get("/graph.json", all=1))
     assert {"legacy_id", "SHOP-12"} <= {each["id"] for each in everything["nodes"]}
     assert "hide identifiers" in (page := visit.get("/graph", all=1))

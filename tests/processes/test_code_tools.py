@@ -114,7 +114,9 @@ async def test_a_file_of_nested_trees_is_found_once_and_a_search_says_which_tree
         await until(status, lambda said: said["status"] == "failed")
         answer = await client.call("search_code", query="ConnectionPool")
         (warning,) = answer["warnings"]
-        assert "was searched as it was last read: the directory does not exist" in warning["message"]
+        assert (
+            "could not be read again; an earlier state was searched: the directory does not exist" in warning["message"]
+        )
         assert {each["file_path"] for each in answer["results"]} == {"pool.py", "use.py", "src/pool.py", "src/use.py"}
 
 

@@ -157,7 +157,7 @@ def test_a_configuration_of_another_server_is_imported_once(home: Path) -> None:
     )
     assert f"config --import {other}'" in config(status=exit_codes.CONFIGURATION)
     assert str(other) in config("--set", "embedders=2", status=exit_codes.CONFIGURATION)
-    assert "without effect here: namespace" in config("--import", str(other))
+    assert "Without effect here: namespace" in config("--import", str(other))
     assert f'db_path = "{home.resolve()}"' in (home / "config.toml").read_text()
     said = json.loads(config("--json"))
     assert (said["settings"]["embedders"]["value"], said["settings"]["notes"]["value"]) == (3, False)

@@ -125,7 +125,7 @@ def test_a_damaged_file_is_refused_with_the_line_and_a_memory_with_a_secret_is_s
     assert partly.returncode == exit_codes.FAILED
     assert partly.stderr.startswith("line 4: ")
     assert "2 memories imported, 0 already there; 1 skipped" in partly.stdout
-    assert "Search by words works at once" in partly.stdout
+    assert "They are found by words at once" in partly.stdout
     done("backup", "import", str(home / "missing"), home=home, status=exit_codes.FILE_UNUSABLE)
 
 
@@ -137,8 +137,8 @@ def test_undoing_an_import_forgets_what_it_brought_and_nothing_else(home: Path, 
     run_id = json.loads(done("backup", "import", str(both), "--json", home=home))["run_id"]
     done("edit", memory("two").id, "what two says now", "--project", str(tmp_path), home=home)
     undone = done("undo", run_id, home=home)  # in another directory
-    assert ": 1 memory forgotten. Another import brings them back\n" in undone
-    assert "is left alone: it has been changed since" in undone
+    assert ": 1 memory forgotten; another import brings them back\n" in undone
+    assert "was not changed: it has been changed since" in undone
     contents = {each["content"] for each in exported_memories(home).values() if "forgotten_at" not in each}
     assert contents == {"I prefer tabs.", "what one says", "what two says now"}
     now = str(home / "now.jsonl")
@@ -167,8 +167,8 @@ def test_an_undo_without_an_id_takes_an_import_as_one_run_and_no_change_from_its
     done("tag", memory_id, "port", *here, home=second)
     assert "Undone: tagged. " in done("undo", "--yes", *here, home=second), "the change since comes first"
     assert done("undo", "--yes", *here, home=second).splitlines() == [
-        f"{tmp_path.name}: 2 memories forgotten. Another import brings them back",
-        "the user: 1 memory forgotten. Another import brings them back",
+        f"{tmp_path.name}: 2 memories forgotten; another import brings them back",
+        "the user: 1 memory forgotten; another import brings them back",
     ]
     again = command("undo", "--yes", *here, home=second)
     assert "there is nothing left to undo here" in again.stderr
@@ -176,7 +176,7 @@ def test_an_undo_without_an_id_takes_an_import_as_one_run_and_no_change_from_its
     note.write_text("# Boats\n\nThe boat is red.\n\n# Docks\n\nThe dock is old.\n\n# TODO\n\n- [x] Sell it\n")
     monkeypatch.chdir(tmp_path)
     assert "already there; 1 ticked item left out as done." in done("backup", "import", str(note), home=second)
-    assert ": 2 memories forgotten. Another import brings them back\n" in done("undo", "--yes", home=second)
+    assert ": 2 memories forgotten; another import brings them back\n" in done("undo", "--yes", home=second)
     old = write_lines(home / "old", "one", "two", "three", project=project_of(tmp_path))
     done("backup", "import", str(old), home=second)
     imports = [line.split("\t")[2:4] for line in done("log", home=second).splitlines() if "imported\t" in line]
@@ -194,7 +194,7 @@ def test_an_undo_without_an_id_takes_an_import_as_one_run_and_no_change_from_its
     assert "Undone: it was restored, and is now forgotten: “what one says”" in done("undo", "--yes", home=second)
     assert "Undone: forgotten. It is now: “what one says”" in done("undo", "--yes", home=second)
     undone = done("undo", "--yes", home=second)
-    assert ": 3 memories forgotten. Another" in undone, "although its history is of another day"
+    assert ": 3 memories forgotten; another" in undone, "although its history is of another day"
     assert "\timported\t3 memories\tundone\n" in done("log", home=second)
 
 
@@ -221,7 +221,7 @@ def test_a_dry_run_shows_what_would_be_imported(home: Path, tmp_path: Path) -> N
     assert lines == [*(f"  what number {each} says" for each in range(10)), "  … and 2 more"]
     assert done("backup", "import", str(file.rename(home / "x.md")), "--dry-run", home=home).startswith(first)
     refused = command("backup", "import", str(home), "--dry-run", home=home)
-    assert (refused.returncode, "is an export: move it" in refused.stderr) == (exit_codes.FILE_UNUSABLE, True)
+    assert (refused.returncode, "is an export; move it" in refused.stderr) == (exit_codes.FILE_UNUSABLE, True)
 
 
 def test_a_memory_that_was_erased_is_refused_by_an_import_that_names_it_once(home: Path) -> None:
@@ -263,7 +263,7 @@ def test_a_store_that_has_no_more_room_says_so_and_the_import_can_go_on(home: Pa
     file = write_lines(home / "lines", *names, padding=" again" * 500)
     limited = {"REMEMBRANCER_DATABASE_LIMIT_BYTES": "1048576"}
     full = done("backup", "import", str(file), home=home, variables=limited, status=exit_codes.REFUSED)
-    assert ("database_limit_bytes" in full, "Imported before it stopped: " in full) == (True, True)
+    assert ("database_limit_bytes" in full, "Imported before the error: " in full) == (True, True)
     assert "have reached the limit of 1.0 MiB" in command("status", home=home).stdout
     stop_runtime(home)
     report = json.loads(done("backup", "import", str(file), "--json", home=home))

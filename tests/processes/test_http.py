@@ -77,7 +77,7 @@ def test_a_client_gets_the_instructions_of_its_tools_and_what_is_wrong_is_told_i
     assert '"recall_memories"' in stream.text
     for answer, status, said in (
         (door.client.get(door.url.replace("/mcp", "/other")), 404, "nothing at this path"),
-        (door.post(LISTED, host="rebound.example"), 400, "not known as 'rebound.example': see the setting http_hosts"),
+        (door.post(LISTED, host="rebound.example"), 400, "not known as 'rebound.example'; see the setting http_hosts"),
         (door.post(LISTED, host="localhost@rebound.example"), 400, "http_hosts"),
         (door.post(LISTED, host="rebound.example:80]localhost"), 400, "http_hosts"),
         (door.post(LISTED, origin="https://evil.example"), 403, "http_origins"),

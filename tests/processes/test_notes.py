@@ -47,7 +47,7 @@ async def test_what_a_person_wrote_is_found_by_words_and_meaning_beside_memories
 
         await until(is_found_by_meaning)
         context = (await client.call("get_memory_context"))["context_block"]
-        assert context.endswith("here yet. The project has 1 file of notes, too: recall_memories searches them.")
+        assert context.endswith("here yet. The project also has 1 file of notes, which recall_memories searches.")
         answer = await found(client, "PostgreSQL")
         (hit,) = answer["results"]
         assert (hit["startLine"], hit["endLine"], hit["source"]) == (1, 5, "memory")

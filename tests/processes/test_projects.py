@@ -82,7 +82,7 @@ async def test_a_moved_repository_is_named_and_finds_its_memories_again(home: Pa
             )
             assert str(old) in await named(home)
             context = (await client.call("get_memory_context"))["context_block"]
-            assert f"'remembrancer admin projects move '{old}' .' brings its memories along." in context
+            assert f"'remembrancer admin projects move '{old}' .' brings its memories here." in context
             await client.store("The lantern hangs at the gate")
             context = (await client.call("get_memory_context"))["context_block"]
             assert f"'remembrancer admin projects move '{old}' .' brings" in context, "until they are moved"
@@ -125,23 +125,23 @@ async def test_a_directory_that_becomes_a_repository_can_keep_its_memories(home:
     async with rig.store(WITHOUT_EMBEDDERS), rig.running():
         async with rig.session(directory=str(place), session="session:one") as client:
             await client.store("The lantern is lit at dusk")
-            assert "before: " not in (await client.call("get_memory_context"))["context_block"]
+            assert "If this project was in" not in (await client.call("get_memory_context"))["context_block"]
             await client.say_end()
         git("init", at=place)
         async with rig.session(directory=str(place), bridge="11" * 16, session="session:two") as client:
             context = (await client.call("get_memory_context"))["context_block"]
-            assert f"If this project was in {place} before: " in context
+            assert f"If this project was in {place} before, " in context
             await client.store("The mast is painted")
             context = (await client.call("get_memory_context"))["context_block"]
-            assert f"If this project was in {place} before: " in context, "until they are moved"
+            assert f"If this project was in {place} before, " in context, "until they are moved"
             assert f"{place} to {place}/.git" in await moved(place, place, "--yes", home=home)
             assert await found(client, "lantern") >= {"The lantern is lit at dusk"}
-            assert "before: " not in (await client.call("get_memory_context"))["context_block"]
+            assert "If this project was in" not in (await client.call("get_memory_context"))["context_block"]
         place.rename(tmp_path / "shop of old")
         unrelated = tmp_path / "work" / "bakery"
         unrelated.mkdir(parents=True)
         async with rig.session(directory=str(unrelated), bridge="22" * 16, session="session:three") as client:
-            assert "before: " not in (await client.call("get_memory_context"))["context_block"]
+            assert "If this project was in" not in (await client.call("get_memory_context"))["context_block"]
 
 
 async def test_clones_side_by_side_stay_apart_and_nobody_there_is_robbed(home: Path, tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ async def test_a_client_that_starts_it_remembers(machine: Path, home: Path, monk
     done = setup("claude-code")
     assert done.returncode == exit_codes.OK
     assert "remembrancer setup claude-code --hooks" in done.stdout
-    assert "Claude Code was not found on this machine: set up for later" in done.stderr
+    assert "Claude Code was not found on this machine, but is set up for later" in done.stderr
     entry = read(machine / ".claude.json")["mcpServers"]["remembrancer"]
     assert entry["env"] == {"REMEMBRANCER_HOME": str(home)}
     monkeypatch.delenv("REMEMBRANCER_HOME")

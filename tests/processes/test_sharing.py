@@ -166,7 +166,7 @@ def test_a_removed_member_reads_nothing_more(world: World, tmp_path: Path, capsy
     assert run(ids_read(third, stays)) == ["op-1", "op-2"]
     assert third.membership(lane.lane).keyring == world.desk.membership(lane.lane).keyring != lane.keyring
     assert main(["share", "remove", "build"]) == exit_codes.USAGE
-    assert "takes --yes as the answer" in capsys.readouterr().err
+    assert "confirm with --yes" in capsys.readouterr().err
     assert main(["share", "remove", "laptop", "--yes"]) == exit_codes.USAGE
     assert "build" in capsys.readouterr().err
     assert main(["share", "status"]) == exit_codes.OK

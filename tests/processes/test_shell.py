@@ -163,7 +163,7 @@ def test_an_undo_names_what_it_leaves_alone_since_it_has_changed_meanwhile(
     monkeypatch.chdir(shell.directory)
     monkeypatch.setattr(changing, "confirm", lambda *_, **__: shell("restore", one))  # while the person thinks
     assert main(["undo"]) == exit_codes.OK
-    left = f"“{changed}” is left alone: {one} has been changed since ('remembrancer undo {one}' undoes its last"
+    left = f"“{changed}” was not changed: {one} has been changed since ('remembrancer undo {one}' undoes its last"
     assert left in capsys.readouterr().out
 
 
@@ -200,7 +200,7 @@ def test_a_list_says_what_is_forgotten_and_a_search_how_surely_each_answers(shel
     done = shell.run("search", "purple elephants")
     assert done.returncode == exit_codes.OK, "something was found"
     assert done.stdout.endswith("\tWe deploy on Tuesdays\t\n")
-    assert done.stderr == (nearest := "Perhaps nothing here answers this; the nearest results:\n")
+    assert done.stderr == (nearest := "There may be no answer here. The closest results:\n")
     open_end = shell.json("add", "Paint the boat", "--kind", "open_end")["memory_id"]
     shell.until_drained()
     assert shell.run("search", "--open", "purple elephants").stderr == nearest
@@ -258,7 +258,7 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
         assert "1 pair waits for a decision" in shell.run("log").stderr
         command = f"'remembrancer edit {waiting[0]['newer_id']} --supersedes {old}'"
         part = f"'remembrancer edit {old}'"
-        assert f"replaces “{older}”. If so, run {command}. If only part of it has changed: {part}." in asked
+        assert f"replaces “{older}”. If so, run {command}. If only part of it has changed, run {part}." in asked
         assert [(each["older"], each["newer"]) for each in waiting] == [(older, newer)]
         [line] = shell("list", "--review").splitlines()
         new = waiting[0]["newer_id"]
@@ -275,7 +275,9 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
     old = shell.json("add", long)["memory_id"]
     shell.until_drained()
     asked = shell.run("add", "Backups are kept 60 days, not 30, now").stderr
-    assert f"now” changes part of “{long}”. If so, run 'remembrancer edit {old}'. If it replaces all of it: " in asked
+    assert (
+        f"now” changes part of “{long}”. If so, run 'remembrancer edit {old}'. If it replaces all of it, run " in asked
+    )
     assert f"--supersedes {old}'." in asked
     shell("edit", old, "--both")
     older, newer = "Anna reviews the database migrations", "Database migrations are reviewed by Piotr"
@@ -312,7 +314,9 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
     notes = shell.directory / "MEMORY.md"
     notes.write_text("## Decisions\n- Build timeout is 10 minutes\n")
     os.utime(notes, (day := time.time() - 60 * DAY_S, day))
-    assert "\nThen 'remembrancer list --review' shows memories that" in shell("backup", "import", "MEMORY.md")
+    assert "\nAfter that, run 'remembrancer list --review' to see memories that" in shell(
+        "backup", "import", "MEMORY.md"
+    )
     [(imported, newer)] = asyncio.run(until(shell.pairs))
     assert (newer, "10 minutes" in shell("show", imported)) == (new, True)
     listed = {each["id"]: each.get("possibly_superseded_by") for each in shell.json("list")["memories"]}
@@ -327,7 +331,7 @@ def test_a_text_that_reports_an_open_end_as_done_offers_to_close_it(shell: Shell
     shell.until_drained()
     asked = shell.run("add", "The new dome seal has been ordered from Baader").stderr
     assert f"closes “Order a new dome seal from Baader”. If so, run 'remembrancer edit {end} --done'." in asked
-    assert re.search(rf"If it replaces all of it: 'remembrancer edit \w+ --supersedes {end}'", asked)
+    assert re.search(rf"If it replaces all of it, run 'remembrancer edit \w+ --supersedes {end}'", asked)
     [[newer, line]] = [(newer, shell("list", "--review")) for older, newer in shell.pairs() if older == end]
     assert f"closed by “The new dome seal has been ordered from Baader” ({newer})?" in line
     assert "Both are true: “Order a new dome seal from Baader” and “The new" in shell("edit", newer, "--both")
@@ -427,7 +431,7 @@ def test_what_is_erased_is_nowhere_in_the_home_any_more(shell: Shell, home: Path
     shell("search", "vault")
     shell("edit", memory_id, "--to", "user")
     erase = ("forget", "--for-good", memory_id)
-    assert "takes --yes as the answer: the vault opens" in shell(*erase, status=exit_codes.USAGE)
+    assert "confirm with --yes, or at a terminal. the vault opens" in shell(*erase, status=exit_codes.USAGE)
     status, shown = shell.at_a_terminal(*erase, says="n\n")
     assert status == exit_codes.FAILED
     assert "marigold" in shown, "what is about to go is shown"
@@ -611,7 +615,7 @@ def test_a_search_at_a_terminal_shows_the_best_five_and_how_many_are_weaker(shel
     assert (len(json.loads(printed.stdout)["memories"]), printed.stderr) == (8, ""), "none is left out"
     assert len(shell("search", "ferry", "harbour", "--all").splitlines()) == 8
     _, shown = shell.at_a_terminal("search", "purple elephants in a bathtub")
-    assert "Perhaps nothing here answers this; the nearest results:" in shown
+    assert "There may be no answer here. The closest results:" in shown
     for thing in ("the pager", "a mooring", "the tide table", "her opinion", "a rope", "the invoice", "two lanterns"):
         shell("add", f"Ask Lucia for {thing}", "--kind", "open_end")
     assert len(shell("search", "--open", "Lucia").splitlines()) == 7, "of what is open, all is shown"
@@ -635,7 +639,7 @@ def test_a_due_date_may_be_a_word_and_so_may_the_day_of_an_event(shell: Shell) -
     assert "due" not in shell.json("show", memory_id)
     shell("add", "the gate jammed", "--on", "yesterday")
     assert f"\t{today - timedelta(days=1):%Y-%m-%d}\t" in shell("list")
-    assert "is not a past day: give today" in shell("add", "the gate jams", "--on", "tomorrow", status=exit_codes.USAGE)
+    assert "is not a past day; give today" in shell("add", "the gate jams", "--on", "tomorrow", status=exit_codes.USAGE)
 
 
 def test_days_and_times_are_those_of_the_zone_here(shell: Shell) -> None:

@@ -142,7 +142,7 @@ def test_a_line_has_the_days_that_its_text_does_not_name(content: str, fields: d
 def test_a_block_says_what_else_there_is() -> None:
     long, summary = "The queue was full. " * 60, "Post-mortem: the queue was full"
     assert (
-        f"- 0 {summary} (summary: get_memory has the whole text)\n" in block([memory(long, summary=summary)], 2000).text
+        f"- 0 {summary} (summary; get_memory has the whole text)\n" in block([memory(long, summary=summary)], 2000).text
     )
     for whole in (memory(long), memory(long, summary=summary, derived_from=("memory:1",))):
         assert long.strip() in block([whole], 2000).text
@@ -166,7 +166,7 @@ def test_what_was_left_out_as_replaced_or_closed_is_named_and_one_that_was_due_i
         for n in range(7)
     ]
     made = block([memory("We deploy on Tuesdays")], 2000, replaced=left_out)
-    assert f"{ALL[:-1]}, except what is probably replaced: 0 by 9 (We deploy on day 0 of …), " in made.text
+    assert f"{ALL[:-1]}, except memories that are probably replaced: 0 by 9 (We deploy on day 0 of …), " in made.text
     assert made.text.endswith(" …) and 2 more.")
     assert made.memory_ids == ("memory:0",)
     ends = [memory(f"Ask\n\n{name}", kind="open_end", due=day * 86_400.0) for name, day in (("Ann", 8), ("Bea", 9))]

@@ -199,7 +199,7 @@ def test_a_file_that_is_not_whole_is_said(at: Examination, monkeypatch: pytest.M
     older = examine_file(of_old, two)
     assert (older.status, "from release 0.2.0" in older.found) == ("ok", True)
     too_old = examine_file(database(home / "b.db", 1), two)
-    assert (too_old.status, "older than release 0.2.0" in too_old.found) == ("problem", True)
+    assert (too_old.status, "a release older than 0.2.0" in too_old.found) == ("problem", True)
     newer = examine_file(database(home / "c.db", 1230400), two)
     assert (newer.status, "newer release (1.23.4 or later" in newer.found) == ("problem", True)
     tables = ("CREATE TABLE a (x PRIMARY KEY)", "CREATE TABLE b (y REFERENCES a)", "INSERT INTO b VALUES (1)")

@@ -112,7 +112,7 @@ def test_what_heading_is_meant_must_be_clear() -> None:
         edited("# Übung\n", "x", "replace", "Übungen")
     twice = "# A\n## Log\n# B\n## Log\n"
     with pytest.raises(
-        InvalidInput, match="2 headings are called 'Log': give the path of one of them, A > Log, B > Log"
+        InvalidInput, match="2 headings are called 'Log'; give the path of one of them, A > Log, B > Log"
     ):
         edited(twice, "x", "append", "Log")
     with pytest.raises(InvalidInput, match="2 headings are called 'A > Log': rename one"):

@@ -68,19 +68,19 @@ def test_what_is_no_file_or_has_one_beside_it_that_is_none_is_named(tmp_path: Pa
     path.write_bytes(b"12345")
     assert problem_of(path) is None
     os.mkfifo(log)
-    assert problem_of(path) == f"{log} is not a file: move it away"
+    assert problem_of(path) == f"{log} is not a file; move it elsewhere"
     path.unlink()
     for target in ("/dev/zero", "nowhere", str(tmp_path)):
         path.unlink(missing_ok=True)
         path.symlink_to(target)
-        assert problem_of(path) == f"{path} is not a file: move it away"
+        assert problem_of(path) == f"{path} is not a file; move it elsewhere"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_what_may_not_be_read_is_named(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.touch(mode=0)
-    assert problem_of(path) == f"{path} cannot be read and written: fix its owner and mode"
+    assert problem_of(path) == f"{path} cannot be read and written; fix its owner and mode"
 
 
 @pytest.mark.timeout(PATIENCE_S)

@@ -171,14 +171,14 @@ def test_a_hint_about_a_memory_stored_before_says_so(
 ALONE = {"name": "Ada", "type": "person", "relationships": [], "memory_count": 2}
 
 
-@pytest.mark.parametrize(("near", "advice"), [(["Bod"], "did you mean Bod?"), ([], "try 'remembrancer search Bob'.")])
+@pytest.mark.parametrize(("near", "advice"), [(["Bod"], "Did you mean Bod?"), ([], "Try 'remembrancer search Bob'.")])
 def test_a_name_that_the_graph_does_not_know_gets_the_nearest_one_or_a_search(
     near: list[str], advice: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answer = {"entities": [], "suggestions": near}
     monkeypatch.setattr(Where, "first", lambda _: SimpleNamespace(call=lambda *_, **__: answer))
     assert main(["show", "--graph", "Bob"]) == exit_codes.OK
-    assert capsys.readouterr().out == f"No entity matches: {advice}\n"
+    assert capsys.readouterr().out == f"No entity matches. {advice}\n"
 
 
 def test_an_overview_has_names_alone(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -189,7 +189,7 @@ def test_an_overview_has_names_alone(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert main(["show", "--graph"]) == exit_codes.OK
     overview = capsys.readouterr()
     assert [line.split()[0] for line in overview.out.splitlines()] == ["entity", "Ada", "Valkey"]
-    assert overview.err == "Not listed: 3 identifiers. 'remembrancer show --graph NAME' shows one.\n"
+    assert overview.err == "Not listed: 3 identifiers. Run 'remembrancer show --graph NAME' to see one.\n"
     assert main(["show", "--graph", "SHOP-12"]) == exit_codes.OK
     assert "legacy_id" in capsys.readouterr().out
 
@@ -250,7 +250,7 @@ def test_what_is_said_of_a_directory_that_became_part_of_a_repository_is_true(tm
     for place in (tmp_path / "plain", sub):
         former = former_project(remembered, project_of(place), place, 2.0)
         assert former
-        said = f"or its repository was removed: 'remembrancer admin projects move {place} .' brings"
+        said = f"or its repository was removed. Run 'remembrancer admin projects move {place} .' to bring"
         assert said in advice_on(former, place)
     said = missing_projects(known[1:])
     assert f"or part of another repository): {sub}." in said

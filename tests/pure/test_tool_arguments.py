@@ -125,7 +125,7 @@ def test_times_without_an_offset_are_in_utc() -> None:
     late_today = f"{datetime.now(UTC):%Y-%m-%d}T23:59:59Z"
     assert (store(occurred_at=late_today).occurred_at or 0.0) > 1771545600.0, "an hour of today may lie ahead"
     for call in (store, update):
-        with pytest.raises(InvalidInput, match="is not a past day: give today"):
+        with pytest.raises(InvalidInput, match="is not a past day; give today"):
             call(occurred_at="2126-02-20")
     assert recall(reference_time=" 2026-02-20T00:00:00Z ").reference_time == 1771545600.0
     assert recall(reference_time="2026-02-20T09:00:00+09:00").reference_time == 1771545600.0
@@ -296,7 +296,7 @@ async def test_a_short_id_is_of_the_memory_that_has_it_now_and_only_for_who_was_
     tools.note_short_ids(shown, {ID: ID[-6:]})  # since another memory ends like it
     assert await resolved(ID[-6:]) == ID
     for short, caller in ((ID[-4:], CALLER), (ID[-6:], replace(CALLER, session_id="session:t"))):
-        with pytest.raises(MemoryUnavailable, match="only a part of an id: give the whole id"):
+        with pytest.raises(MemoryUnavailable, match="only a part of an id; give the whole id"):
             await resolved(short, caller)
 
 

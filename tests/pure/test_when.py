@@ -209,7 +209,7 @@ def test_a_day_in_words_is_the_last_one_of_this_machine_s_calendar(text: str, be
 
 @pytest.mark.parametrize("text", ["", "lantern", "2027-01-01", "2026-02-30", "before 2020"])
 def test_what_is_no_day_that_has_begun_is_refused(text: str) -> None:
-    with pytest.raises(InvalidInput, match="is not a past day: give today, or a day such as Tuesday"):
+    with pytest.raises(InvalidInput, match="is not a past day; give today, or a day such as Tuesday"):
         day_of(text, datetime(2026, 11, 23, 15, tzinfo=UTC).timestamp())
 
 

@@ -53,14 +53,14 @@ once 'remembrancer setup' has configured them.
   --data-dir DIR  where everything is kept (default: REMEMBRANCER_HOME, else the
                   system's data directory)
   --model, --cache-size, --batch-size, --timeout, --log-level
-                  like the variables MEMORY_MCP_MODEL, _CACHE_SIZE, … of another
-                  memory server, for the runtime that this session starts
+                  what another memory server calls MEMORY_MCP_MODEL, _CACHE_SIZE,
+                  …, for the runtime that this session starts
   --url URL       use the memory on another host, such as
                   https://memory.example/mcp; --project is then the absolute
                   path of a directory there (default: the token's first project)
   --token-file FILE
                   a file that contains only that host's token
-  --ca-file FILE  a PEM file with a certificate to trust as well as the system's
+  --ca-file FILE  a PEM file with a certificate to trust besides the system's
 
 exit status: 0 the client disconnected (or SIGTERM, SIGHUP), 1 it sent a line
 that is too long, 2 wrong command line

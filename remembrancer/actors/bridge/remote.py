@@ -159,7 +159,7 @@ class _FarEnd:
             work(*arguments)
             is_done = True
         except ssl.SSLCertVerificationError as error:
-            why = f"the certificate of {remote.host} is not trusted ({error.verify_message}): pass it with --ca-file"
+            why = f"the certificate of {remote.host} is not trusted ({error.verify_message}); pass it with --ca-file"
             self._say(INVALID + _sentence(why))
         except ValueError as error:
             self._say(INVALID + _sentence(error))

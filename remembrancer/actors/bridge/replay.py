@@ -155,7 +155,7 @@ class Conversation:
             text = f"the id {json.dumps(request_id)} is in use by a request that has not been answered"
             return error_line(None, INVALID_REQUEST, text)
         if len(self._open) >= MAX_OPEN_REQUESTS:
-            text = f"{MAX_OPEN_REQUESTS} requests are still unanswered: wait until one is answered"
+            text = f"{MAX_OPEN_REQUESTS} requests are still unanswered; wait until one is answered"
             return error_line(request_id, UNAVAILABLE, text, retry=True)
         method = message["method"]
         longest = patient = now + self._start_s

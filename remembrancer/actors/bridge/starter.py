@@ -172,7 +172,7 @@ class Starter:
             assert self._output is not None
             reason = os.pread(self._output.fileno(), _LONGEST_REASON_BYTES, 0).decode("utf-8", "replace").strip()
             if not reason.startswith(_SPEAKER):
-                reason = f"it ended with exit status {status}; its log is in {self._places.logs}"
+                reason = f"it exited with status {status}; its log is in {self._places.logs}"
             why = f"the memory service could not be started: {reason.removeprefix(_SPEAKER)}"
             self._fail(why, status, lasting=status in LASTING_STATUSES)
         self._close_output()

@@ -119,7 +119,7 @@ class JobLoop:
             failure = error.to_failure()
         except Exception:
             logger.exception("job failed", extra={"job": description})
-            failure = InternalError("the consolidator failed on this job: see consolidator.log").to_failure()
+            failure = InternalError("the consolidator failed on this job; see consolidator.log").to_failure()
         else:
             self._finished += 1
             self._error = None

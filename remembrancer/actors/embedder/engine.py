@@ -155,7 +155,7 @@ def local_tokenizer(directory: Path) -> TextTokenizer:
             return TextTokenizer(bert_tokenizer(vocabulary))
     except Exception as error:  # the library raises plain Exception
         raise ModelUnusable(f"the tokenizer in {directory} cannot be read: {error}") from error
-    raise ModelUnusable(f"{directory} has neither a tokenizer.json nor a vocab.txt: put the model's own file there")
+    raise ModelUnusable(f"{directory} has neither a tokenizer.json nor a vocab.txt; put the model's own file there")
 
 
 def bert_tokenizer(vocabulary: Path) -> Any:

@@ -150,4 +150,6 @@ def load(choice: ModelChoice, _: Settings, threads: int) -> MultilingualEngine:
     try:
         return MultilingualEngine(E5File(weights), threads)
     except ImportError as error:
-        raise ModelUnusable(f"sentencepiece cannot be imported ({error}): {MULTILINGUAL_EXTRA}") from error
+        raise ModelUnusable(
+            f"sentencepiece cannot be imported ({error}); install it with {MULTILINGUAL_EXTRA}"
+        ) from error

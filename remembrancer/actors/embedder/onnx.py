@@ -113,7 +113,7 @@ def load(choice: ModelChoice, _: Settings, threads: int) -> OnnxEngine:
         weights, identity, tokenizer = _local(directory)
     else:
         raise ModelUnusable(
-            f"the onnx engine runs {DEFAULT_MODEL}, or a directory with a model.onnx, and {model} is neither: change "
+            f"the onnx engine runs {DEFAULT_MODEL}, or a directory with a model.onnx, and {model} is neither; change "
             "REMEMBRANCER_MODEL, or set REMEMBRANCER_ENGINE=sentence-transformers to use other models by name"
         )
     if identity.precision == PRECISION:
@@ -128,7 +128,9 @@ def open_session(graph: Path, threads: int, weights: Mapping[str, NDArray[Any]] 
     try:
         import onnxruntime
     except ImportError as error:
-        raise ModelUnusable(f"onnxruntime cannot be imported ({error}): pip install onnxruntime") from error
+        raise ModelUnusable(
+            f"onnxruntime cannot be imported ({error}); install it with pip install onnxruntime"
+        ) from error
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
@@ -147,11 +149,11 @@ def open_session(graph: Path, threads: int, weights: Mapping[str, NDArray[Any]] 
 def _local(directory: Path) -> tuple[Path, ModelIdentity, ModelTokenizer]:
     weights = directory / "model.onnx"
     if not weights.is_file():
-        raise ModelUnusable(f"{directory} has no model.onnx: put the exported model there")
+        raise ModelUnusable(f"{directory} has no model.onnx; put the exported model there")
     pooling = _read_json(directory / "1_Pooling" / "config.json")
     if not pooling.get("pooling_mode_mean_tokens", True):
         raise ModelUnusable(
-            f"the model in {directory} does not use mean pooling: use it with REMEMBRANCER_ENGINE=sentence-transformers"
+            f"the model in {directory} does not use mean pooling; use it with REMEMBRANCER_ENGINE=sentence-transformers"
         )
     window = _read_json(directory / "sentence_bert_config.json").get("max_seq_length", DEFAULT_WINDOW)
     # Large weights are in files beside the graph.

@@ -227,7 +227,7 @@ def load(choice: ModelChoice, settings: Settings, _: int) -> ProviderEngine:
     variable = key_variable(settings, choice.engine)
     key = os.environ.get(variable.strip("${}"))
     if not key and url == getattr(Settings(), f"{choice.engine}_url"):
-        raise ModelUnusable(f"{variable} is not set where the runtime was started: set it, and start the runtime again")
+        raise ModelUnusable(f"{variable} is not set in the runtime's environment; set it, and restart the runtime")
     engine = ProviderEngine(PROVIDERS[choice.engine], choice.model, url, key, settings)
     engine.check()
     return engine

@@ -78,7 +78,9 @@ def load(choice: ModelChoice, _: Settings, threads: int) -> SentenceTransformerE
         import torch
         from sentence_transformers import SentenceTransformer
     except ImportError as error:
-        raise ModelUnusable(f"the sentence-transformers library cannot be imported ({error}): {EXTRA}") from error
+        raise ModelUnusable(
+            f"the sentence-transformers library cannot be imported ({error}); install it with {EXTRA}"
+        ) from error
     torch.set_num_threads(threads)
     name = directory.name if Path(model).expanduser().is_dir() else model
     known = named_model(name)
@@ -107,14 +109,16 @@ def _directory_of(model: str) -> Path:
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
     except ImportError as error:
-        raise ModelUnusable(f"the sentence-transformers library is not installed ({error}): {EXTRA}") from error
+        raise ModelUnusable(
+            f"the sentence-transformers library is not installed ({error}); install it with {EXTRA}"
+        ) from error
     known = NAMED_MODELS.get(model)
     repository = known.repository if known else model if "/" in model else f"sentence-transformers/{model}"
     try:
         return Path(snapshot_download(repository, local_files_only=True))
     except (LocalEntryNotFoundError, HFValidationError) as error:
         raise ModelUnusable(
-            f"{model} is neither a directory nor in the hub's cache on this machine: run `hf download {repository}` "
+            f"{model} is neither a directory nor in the hub's cache on this machine; run `hf download {repository}` "
             "with a network connection, or set REMEMBRANCER_MODEL to a directory"
         ) from error
 
@@ -131,5 +135,5 @@ def _tokenizer_of(name: str, model: Any) -> TextTokenizer:
     """A copy of the model's tokenizer, for counting and offsets while the model's own tokenizer is in use."""
     backend = getattr(model.tokenizer, "backend_tokenizer", None)
     if backend is None:
-        raise ModelUnusable(f"{name} has no fast tokenizer, so its passages cannot be measured: choose another model")
+        raise ModelUnusable(f"{name} has no fast tokenizer, so its passages cannot be measured; choose another model")
     return TextTokenizer(type(backend).from_str(backend.to_str()))

@@ -60,7 +60,7 @@ PAUSE_S: Final = 0.01
 HELLO_WAIT_S: Final = 5.0
 BACKLOG: Final = 256
 MAX_SESSIONS: Final = 512
-FAILED: Final = "the memory service failed on this request: see gateway.log"
+FAILED: Final = "the memory service failed on this request; see gateway.log"
 
 PROJECT_VARIABLE: Final = PREFIX + "PROJECT"
 CONFIG_VARIABLE: Final = PREFIX + "CONFIG"
@@ -97,7 +97,7 @@ def read_hello(line: bytes) -> Hello:
         raise InvalidInput("the first line of a connection must be a hello") from error
     if link != LINK_VERSION:
         raise VersionMismatch(
-            f"this bridge uses version {link} of the link, but the memory service uses version {LINK_VERSION}: "
+            f"this bridge uses version {link} of the link, but the memory service uses version {LINK_VERSION}; "
             "run `remembrancer down`, so that the next session starts both from the same release"
         )
     try:
@@ -139,8 +139,8 @@ def setting_warnings(environment: dict[str, str], settings: Settings) -> list[No
         actual = getattr(settings, name)
         if getattr(asked.settings, name) != actual:
             text = (
-                f"{origin} differs in this session, but the memory service was started with "
-                f"{'none' if actual is None else actual}: run `remembrancer down` to have the next session restart it"
+                f"{origin} has a different value in this session, but the memory service was started with "
+                f"{'none' if actual is None else actual}; run `remembrancer down` to have the next session restart it"
             )
             found.append(Notice("setting_ignored", text))
     return found
@@ -299,8 +299,8 @@ class Session(ClientConversation):
         self._caller = caller
         if before is not None and before.project != known:
             text = (
-                f"The client named its directory late, or changed it: from now on this session works in "
-                f"{known.path}. Its earlier work belongs to {before.project.path}."
+                f"The client named its directory late, or changed it. From now on, this session works in {known.path}; "
+                f"its earlier work belongs to {before.project.path}."
             )
             self._notices.append(Notice("project_changed", text))
         if not self.hello.passing:

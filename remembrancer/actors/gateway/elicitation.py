@@ -16,7 +16,7 @@ QUOTED: Final = 300
 """The number of characters of a memory quoted in a question."""
 YES = "yes"
 NO = "no"
-BOTH = "both hold"
+BOTH = "both are true"
 _RELATIONS: Final = {YES: "supersedes", BOTH: "related_to"}
 _SCHEMA: Final = {
     "type": "object",

@@ -233,7 +233,9 @@ class HttpServer:
         )
         try:
             if host not in LOOPBACK and self._no_token:
-                raise InvalidInput(f"{host} can be reached from other machines: --no-token is for this machine only")
+                raise InvalidInput(
+                    f"--no-token is only allowed with a loopback address such as 127.0.0.1, not with {host}"
+                )
             if any("*" in name for name in self._settings.http_hosts):
                 raise InvalidInput("http_hosts must contain whole names, not patterns")
             config.load()  # reads the certificate
@@ -305,7 +307,7 @@ class HttpServer:
         if self._names is None or (name is not None and name[1].lower() in self._names):
             await (self._cors if scope["path"] == PATH else self._answer_always)(scope, receive, send)
         else:
-            refused = HttpRefusal(400, f"this server is not known as {quote(host)}: see the setting http_hosts")
+            refused = HttpRefusal(400, f"this server is not known as {quote(host)}; see the setting http_hosts")
             await refused.response(None)(scope, receive, send)
 
     async def _answer_always(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -335,9 +337,9 @@ class HttpServer:
         elif (exchange.scope["method"], path) == ("GET", "/"):
             await exchange.answer(RedirectResponse(f"{BROWSER}/"))
         elif path != PATH:
-            raise HttpRefusal(404, f"there is nothing at this path: MCP is at {PATH}")
+            raise HttpRefusal(404, f"there is nothing at this path; MCP is at {PATH}")
         elif origin is not None and not self._cors.is_allowed_origin(origin):
-            raise HttpRefusal(403, "pages of that origin are not allowed: see the setting http_origins")
+            raise HttpRefusal(403, "pages from that origin are not allowed; see the setting http_origins")
         else:
             await self._answer(exchange, self._grant(exchange.headers))
 
@@ -359,9 +361,12 @@ class HttpServer:
             grant = self._tokens.find(token.strip(), time.time()) if scheme.lower() == "bearer" else None
         except HomeUnusable as error:
             logger.error("tokens cannot be read", extra={"reason": error.message})
-            raise HttpRefusal(503, "the tokens of this server cannot be read: see gateway.log") from error
+            raise HttpRefusal(503, "the tokens of this server cannot be read; see gateway.log") from error
         if grant is None:
-            reason = "this server needs a valid token: Authorization: Bearer <token> ('remembrancer token create')"
+            reason = (
+                "this server needs a valid token, as 'Authorization: Bearer <token>'; run 'remembrancer token create' "
+                "to make one"
+            )
             raise HttpRefusal(401, reason, {"WWW-Authenticate": 'Bearer error="invalid_token"'})
         return grant
 
@@ -380,7 +385,7 @@ class HttpServer:
         elif (known := self._sessions.visitors.get(session_id)) is not None and known.owner == _whose(grant):
             visitor = known
         else:
-            raise HttpRefusal(404, "there is no such session: begin a new one with initialize")
+            raise HttpRefusal(404, "there is no such session; begin a new one with initialize")
         try:
             reads_json = any(each in headers.get("accept", "*/*") for each in ("application/json", "*/*"))
             call, context = plain_call_in(body), CallContext(visitor, time.time())

@@ -228,7 +228,7 @@ class StoreAccess(MemoryService):
         with anyio.move_on_after(_left_s(until)):
             await self._queue.wait_empty(operation.project.id, USER_LANE)
         if self._queue.waits(operation.project.id, USER_LANE) > 0:
-            raise MemoryUnavailable("queued writes may concern this memory: erase it after they have been applied")
+            raise MemoryUnavailable("queued writes may concern this memory; erase it after they have been applied")
         # The memory itself is deleted last: after an error, it can be erased again, and nothing is left behind.
         quotes: tuple[str, ...] = ()
         with suppress(NotFound):  # the session cannot see the memory, so the store refuses
@@ -367,13 +367,13 @@ class StoreAccess(MemoryService):
                 elif self.store_health.usable or time.time() >= until:
                     if isinstance(error, MemoryUnavailable | DeadlineExceeded):
                         raise
-                    raise MemoryUnavailable(f"{error.message}: call again in a moment") from error
+                    raise MemoryUnavailable(f"{error.message}; call again in a moment") from error
 
     async def _wait_for_store(self, until: float) -> None:
         """Wait until `until` (seconds since the epoch) for the store to reconnect. Raises `MemoryUnavailable`."""
         health = self.store_health
         if not health.usable and not (health.is_reconnecting and await self._store.wait_usable(_left_s(until))):
-            raise MemoryUnavailable(f"{health.explain_absence()}: call again in a moment")
+            raise MemoryUnavailable(f"{health.explain_absence()}; call again in a moment")
 
 
 class WriteNews:

@@ -106,7 +106,7 @@ class QueueFile:
                     yield database
             except RecordsUnusable as error:
                 self._renew(f"was damaged ({error.__cause__ or error})")
-                raise MemoryUnavailable(f"{self.damage}: call again") from error
+                raise MemoryUnavailable(f"{self.damage}; call again") from error
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -330,7 +330,7 @@ class WriteQueue:
         operation_id = operation.operation_id
         queued_in = next((name for name, lane in self.lanes.items() if operation_id in lane.waiting), None)
         if queued_in is None and self.depth >= self._limit:
-            raise QueueFull(f"the store is unavailable, and {self.depth} writes are already waiting: try again later")
+            raise QueueFull(f"the store is unavailable, and {self.depth} writes are already waiting; try again later")
         row = queued_row(operation, queued_in or self.lane_of(operation), time.time())
         self._add(row.lane, operation_id, row.memory_id)
         try:

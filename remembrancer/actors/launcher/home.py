@@ -20,7 +20,7 @@ def claim_home(paths: RuntimePaths, *, in_memory: bool) -> None:
     """Create the home's directory. Raises `HomeUnusable` if that fails or others can write to it."""
     try:
         if in_memory:  # anybody can create directories there
-            _claim(paths.home, "the memory is kept there")
+            _claim(paths.home, "the memory would be kept there")
         else:
             paths.home.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
             about = paths.home.stat()
@@ -42,7 +42,7 @@ def prepare_home(paths: RuntimePaths) -> None:
             paths.run.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
             paths.run.chmod(PRIVATE_DIRECTORY)
         else:
-            _claim(paths.run, "the sockets are there")
+            _claim(paths.run, "the sockets would be there")
     except OSError as error:
         raise unusable(paths.home, error) from error
     _remove_sockets(paths)
@@ -52,7 +52,7 @@ def _claim(directory: Path, use: str) -> None:
     """Create a directory for this user only, where another user may already have created a link or directory."""
     directory.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
     if not is_private(directory):
-        raise unusable(directory, f"{use}, and other users can access it")
+        raise unusable(directory, f"{use}, but other users can access it")
 
 
 def unusable(directory: Path, reason: OSError | str) -> HomeUnusable:
@@ -75,7 +75,7 @@ def take_home(paths: RuntimePaths, wait_s: float) -> FileLock:
     who = "another process" if pid is None else f"process {pid}"
     raise AlreadyRunning(
         f"a runtime is already running for {paths.home} ({who}): "
-        "'remembrancer status' shows it, 'remembrancer down' stops it"
+        "'remembrancer status' shows it, and 'remembrancer down' stops it"
     )
 
 

@@ -186,4 +186,4 @@ def describe_ending(name: str, ending: int | str) -> str:
         return ending
     if ending < 0:
         return f"it was killed by a signal ({signal.strsignal(-ending)})"
-    return f"it ended with status {ending}: see {name}.log and {name}.out in the home's logs"
+    return f"it exited with status {ending}; see {name}.log and {name}.out in the home's logs"

@@ -324,7 +324,7 @@ def _kill_group(child: asyncio.subprocess.Process) -> None:
 def _failure_in(output: Path, name: str) -> Failure:
     with contextlib.suppress(OSError, IndexError, msgspec.MsgspecError):
         return _decode_failure(output.read_bytes().splitlines()[-1])
-    return Failure("start_failed", f"it cannot start: see {name}.log in the home's logs")
+    return Failure("start_failed", f"it cannot start; see {name}.log in the home's logs")
 
 
 def _open_output(path: Path) -> BinaryIO:

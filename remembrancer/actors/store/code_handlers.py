@@ -215,20 +215,21 @@ class CodeHandlers(Handlers):
                 chunks, about = await self._query(request.project.id, tree, partial(_search_index, request, tree))
                 found += chunks
                 if about.get("status") == "failed":
-                    text = f"The code in {quote(tree.root)} was searched as it was last read: {about.get('error')}."
+                    unread = f"The code in {quote(tree.root)} could not be read again"
+                    text = f"{unread}; an earlier state was searched: {about.get('error')}."
                     notices.append(Notice("partial_results", text))
                 elif "completed_at" not in about:
-                    text = f"The code in {quote(tree.root)} is still being indexed: try again in a moment."
+                    text = f"The code in {quote(tree.root)} is still being indexed; try again in a moment."
                     notices.append(Notice("partial_results", text))
             except RemembrancerError as error:
                 text = f"The code in {quote(tree.root)} could not be searched: {error}."
                 notices.append(Notice("partial_results", text))
         if not trees:
-            notices.append(Notice("no_code", "No code is indexed in this project: call index_project."))
+            notices.append(Notice("no_code", "No code is indexed in this project; call index_project."))
         elif not (found or notices):
             described = [await self._describe_one(request.project.id, tree) for tree in trees]
             if any(each.total_chunks for each in described):
-                text = "The code contains none of the query's words: use words or names that it is likely to contain."
+                text = "The code contains none of the query's words; use words or names that it is likely to contain."
                 notices.append(Notice("no_word", text))
         found.sort(key=lambda chunk: -chunk.score)
         roots = {tree.id: tree.root for tree in trees}
@@ -333,14 +334,14 @@ def _checked_root(request: IndexCode, paths: RuntimePaths) -> str:
     path = request.path
     root = real_path(Path(path).expanduser())
     if not _is_readable(root, request.project):  # before revealing whether the directory exists
-        raise InvalidInput(f"{quote(path)} is not in this project: give a directory in it", field="path")
+        raise InvalidInput(f"{quote(path)} is not in this project; give a directory in it", field="path")
     if not Path(root).is_absolute() or not Path(root).is_dir():
-        raise InvalidInput(f"{quote(path)} is not a directory: give the path of a repository", field="path")
+        raise InvalidInput(f"{quote(path)} is not a directory; give the path of a repository", field="path")
     if not os.access(root, os.R_OK | os.X_OK):
         raise InvalidInput(f"{quote(path)} cannot be read by the user that Remembrancer runs as", field="path")
     user, home = (Path(real_path(each)) for each in (Path.home(), paths.home))
     if user.is_relative_to(root) or home.is_relative_to(root):
-        raise InvalidInput(f"{quote(path)} contains a home directory: give a directory in it", field="path")
+        raise InvalidInput(f"{quote(path)} contains a home directory; give one of its subdirectories", field="path")
     if Path(root).is_relative_to(home):
         raise InvalidInput(f"{quote(path)} is in {home}, which is not part of a repository", field="path")
     return root

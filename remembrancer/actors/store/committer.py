@@ -54,7 +54,7 @@ class Committer:
         """Commit an operation after all that were submitted before it. Raises `QueueFull` if too many are waiting."""
         writer = self._writer_of(target.name)
         if len(writer.operations) >= MAX_WAITING:
-            raise QueueFull(f"{MAX_WAITING} operations are already waiting to be committed: try again in a moment")
+            raise QueueFull(f"{MAX_WAITING} operations are already waiting to be committed; try again in a moment")
         future: asyncio.Future[Outcome] = self._loop.create_future()
         writer.operations.append((target, operation, future))
         try:
@@ -116,7 +116,7 @@ class _Writer:
             outcomes = [error for _ in together]
         except Exception:
             logger.exception("a commit failed")
-            outcomes = [InternalError("the store could not write this: see store.log") for _ in together]
+            outcomes = [InternalError("the store could not write this; see store.log") for _ in together]
         self._loop.call_soon_threadsafe(_resolve, [future for *_, future in group], outcomes)
 
 

@@ -76,7 +76,7 @@ class DailyCopies:
         for unfinished in copy.parent.glob(f"{path.name}.*Z.new*"):  # the store was killed while writing it
             unfinished.unlink(missing_ok=True)
         try:
-            write_checked_copy(path, copy, f"there is no room for the daily copy of {path}: make room")
+            write_checked_copy(path, copy, f"there is no room for the daily copy of {path}; make room")
         except sqlite3.Error as error:
             raise unreadable(path, error) from error
         for old in daily_copies(path)[self._kept :]:

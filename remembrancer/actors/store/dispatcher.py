@@ -92,7 +92,7 @@ class Dispatcher:
             router.send(peer, error.to_failure(), in_reply_to=message_id)
         except Exception:
             logger.exception("a request failed", extra={"request": type(request).__name__})
-            failure = InternalError("the store failed on this request: see store.log")
+            failure = InternalError("the store failed on this request; see store.log")
             router.send(peer, failure.to_failure(), in_reply_to=message_id)
 
 

@@ -66,7 +66,7 @@ PROMOTIONS_PER_JOB: Final = 100
 RETRY_S: Final = (0.0, 5.0, 15.0, 60.0, 300.0, 900.0)
 """The pauses before a job is handed out again, by the number of attempts. The last one is repeated."""
 
-OFF: Final = "the consolidator is turned off: set REMEMBRANCER_CONSOLIDATOR=1 to turn it on"
+OFF: Final = "the consolidator is turned off; set REMEMBRANCER_CONSOLIDATOR=1 to turn it on"
 
 SessionKey = tuple[str, str]
 Apply = Callable[[Submit], Awaitable[Applied]]
@@ -222,8 +222,8 @@ class JobHandlers(Handlers):
             if not asked.waiting:  # a job in progress continues
                 self._asked.pop(request, None)
         if self._attempts.made(asked.job):
-            raise DeadlineExceeded("the consolidator is still working on this: try again in a moment")
-        raise ConsolidatorUnavailable("the consolidator is busy or starting: try again in a moment")
+            raise DeadlineExceeded("the consolidator is still working on this; try again in a moment")
+        raise ConsolidatorUnavailable("the consolidator is busy or starting; try again in a moment")
 
     async def _await_job(self, request: AwaitJob, context: RequestContext) -> tuple[Job, ...]:
         if self._settings.consolidator:

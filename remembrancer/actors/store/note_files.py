@@ -119,7 +119,7 @@ def _read(directory: int, name: str) -> _Version:
     with os.fdopen(descriptor, "rb") as file:
         about = os.fstat(descriptor)
         if about.st_size > MAX_FILE_BYTES:
-            raise InvalidInput(f"{name} would have more than {MAX_FILE_BYTES} bytes: start another note", field="path")
+            raise InvalidInput(f"{name} would have more than {MAX_FILE_BYTES} bytes; start another note", field="path")
         return _Version(file.read(), stat.S_IMODE(about.st_mode), about.st_mtime)
 
 
@@ -145,7 +145,7 @@ def _replace(note: RealNote, edit: Callable[[str, float], Edited]) -> Edited:
                 os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
                 os.fsync(directory)
                 return done
-        raise MemoryUnavailable(f"{name} keeps being saved by another program: try again")
+        raise MemoryUnavailable(f"{name} keeps being saved by another program; try again")
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary, dir_fd=directory)

@@ -49,7 +49,7 @@ def migrate_old_home(paths: RuntimePaths) -> None:
         return
     files, database = old_files(paths), paths.database
     fresh, copy = database.with_name("memory.db.new"), database.with_name("memory.db.taking")
-    no_room = f"there is no room to migrate the memories of {paths.home} to one database: make room and try again"
+    no_room = f"there is no room to migrate the memories of {paths.home} to one database; make room and try again"
     try:
         delete_database(fresh)  # left by an attempt that was killed
         os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
@@ -110,7 +110,7 @@ def former_shares(paths: RuntimePaths) -> dict[str, str]:
     try:
         return _decode_shares(paths.shares.read_bytes())
     except (OSError, msgspec.DecodeError) as error:
-        raise FileUnusable(f"{paths.shares} cannot be read ({error}): restore a backup of it") from error
+        raise FileUnusable(f"{paths.shares} cannot be read ({error}); restore a backup of it") from error
 
 
 def _take_in_catalogue(connection: sqlite3.Connection, paths: RuntimePaths) -> None:

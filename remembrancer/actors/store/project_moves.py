@@ -41,10 +41,10 @@ class ProjectMoves(Handlers):
                 if place.id in files.shared:
                     leave = f"REMEMBRANCER_PROJECT={shlex.quote(place.path)} remembrancer share leave"
                     again = "'remembrancer share join --here' after the move"
-                    raise InvalidInput(f"a shared project cannot be moved: run '{leave}' first, and {again}")
+                    raise InvalidInput(f"a shared project cannot be moved; run '{leave}' first, and {again}")
             if self._file_handlers.has_client(old.id):
                 raise InvalidInput(
-                    f"an assistant is still connected in {old.path}: close it there, then run this again"
+                    f"an assistant is still connected in {old.path}; close it there, then run this again"
                 )
             memories = (await committer.run(old.id, partial(source.counts, None))).total
             target = files.open_project(new)

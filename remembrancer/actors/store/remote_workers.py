@@ -178,7 +178,7 @@ class RemoteWorkers:
             known = self._scheduler.identity_of(state.choice)
             if state.choice not in self._scheduler.needed:
                 model = state.choice.model[:SHOWN_CHARACTERS]
-                self._refuse(peer, f"this memory does not use the model {model}: invite it again")
+                self._refuse(peer, f"this memory does not use the model {model}; invite it again")
                 return
             if known is not None and known != identity:
                 key = identity.key[:SHOWN_CHARACTERS]

@@ -90,8 +90,8 @@ _TAKE_VECTORS: Final = """INSERT OR IGNORE INTO passages (space, memory, model, 
     JOIN memories AS o ON o.id = m.id AND o.space != m.space AND o.content_digest = m.content_digest
     JOIN passages AS p ON p.memory = o.number WHERE m.space = @SPACE AND m.id = ? ORDER BY p.number"""
 NEWER: Final = (
-    "another member of this shared lane runs a newer release, whose entries this release cannot read: upgrade this "
-    "machine too; earlier changes can be read"
+    "another member of this shared lane runs a newer release, whose entries this release cannot read; upgrade this "
+    "machine, too. Earlier changes can still be read"
 )
 T = TypeVar("T")
 Ask = Callable[[Coroutine[Any, Any, Any]], Any]
@@ -215,7 +215,7 @@ class SharedLane(Records):
         except RemembrancerError as caught:
             error = caught
             if isinstance(error, Trimmed):  # until the snapshot is loaded
-                error = JournalAway("changes by other machines are being read from a snapshot: try again in a moment")
+                error = JournalAway("changes by other machines are being read from a snapshot; try again in a moment")
             if isinstance(error, KeyMissing) and self.problem is None:
                 error = JournalAway(f"changes by other machines cannot be read yet: {error.message}")
             remaining = [each for each in operations if each.operation_id not in outcomes]
@@ -352,7 +352,7 @@ class SharedLane(Records):
             edits.execute("DELETE FROM shares WHERE lane = ?", (self.name,))
             merge(edits, own.space, LOGS)  # without the sessions, which belong to all machines
         own.note_commit()
-        self.problem = JournalAway("this machine no longer shares these memories: changes are made in its own copy")
+        self.problem = JournalAway("this machine no longer shares these memories: changes only affect its own copy")
 
     def _exchange(self, own: Mapping[str, NewEntry]) -> dict[str, Outcome]:
         """Append this host's entries, by the ids of their operations, and apply all entries up to them. Returns the

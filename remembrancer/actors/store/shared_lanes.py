@@ -201,7 +201,7 @@ class SharedLanes:
             shared, sharer = files.shared.get(key), files.sharer_of(request.lane)
             if shared is not None and shared.name != request.lane:
                 leave = "remembrancer share leave --user" if project is None else "remembrancer share leave"
-                raise InvalidInput(f"{whose} already shares {shared.name}: run '{leave}' to stop")
+                raise InvalidInput(f"{whose} already shares {shared.name}; run '{leave}' to stop")
             if sharer not in (None, key):
                 move = f"if it was moved here, run 'remembrancer admin projects move {sharer} .' first"
                 raise InvalidInput(f"another project ({sharer}) already shares {request.lane}: {move}")
@@ -306,7 +306,7 @@ def _connection(paths: RuntimePaths, lane: str) -> Connection:
     try:
         membership = sharing.membership(lane)
     except InvalidInput as error:
-        raise KeyMissing(f"{error.message}: run 'remembrancer share join' with an invitation to continue") from error
+        raise KeyMissing(f"{error.message}; run 'remembrancer share join' with an invitation to continue") from error
     return sharing.open(membership), membership.member
 
 

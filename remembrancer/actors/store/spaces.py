@@ -143,8 +143,9 @@ class HomeSpaces:
         path = self._paths.database
         if was_made(path) and is_empty(path):
             raise RecordsUnusable(
-                f"{path} is missing or empty, although it had memories: 'remembrancer doctor --repair' restores its "
-                f"last copy, 'remembrancer backup restore' a backup; or delete {path.parent / BACKUPS} to start over"
+                f"{path} is missing or empty, although it had memories. Run 'remembrancer doctor --repair' to restore "
+                "its last copy, or 'remembrancer backup restore' to restore a backup; to start over, delete "
+                f"{path.parent / BACKUPS}"
             )
         database = SqliteFile(path, MEMORY)
         try:

@@ -54,13 +54,13 @@ from remembrancer.protocol.writes import (
 if TYPE_CHECKING:
     from remembrancer.actors.store.shared_lane import SharedLane
 
-NOT_THE_USERS: Final = InvalidInput("this token may not see the user's memories: use scope project or session")
+NOT_THE_USERS: Final = InvalidInput("this token may not see the user's memories; use scope project or session")
 SHARED: Final = (
-    "this memory is shared with other machines, which would lose it: store whatever only you need as a new memory, "
+    "this memory is shared with other machines, which would lose it; store whatever only you need as a new memory, "
     "with the scope user"
 )
 SHARED_WITH_OTHERS: Final = (
-    "this memory is on your own machines only, and the project is shared with others: store what they may read "
+    "this memory is on your own machines only, and the project is shared with others; store what they may read "
     "in the project, as a new memory"
 )
 MAX_COPIES: Final = 5
@@ -224,7 +224,7 @@ class Forwarded(FileLocked, code=FileLocked.code):
     """The operation must still be applied, on the thread of a shared lane."""
 
     def __init__(self, lane: SharedLane, operation: Operation) -> None:
-        super().__init__("the shared memories have just been opened: try again in a moment")
+        super().__init__("the shared memories have just been opened; try again in a moment")
         self.lane = lane
         self.operation = operation
 
@@ -304,7 +304,7 @@ class MemoryWriter:
                     raise unknown_memory(memory_id)
                 scope = change.memory.scope
         if scope not in lanes:
-            raise FileLocked("the project is being opened: try again in a moment")
+            raise FileLocked("the project is being opened; try again in a moment")
         if scope not in seen:
             raise NOT_THE_USERS
         return seen[scope], seen[scope]

@@ -61,7 +61,7 @@ for (const name of ["htmx:responseError", "htmx:sendError"]) document.addEventLi
   if (document.getElementById("failed")) return;
   const notice = document.createElement("p");
   notice.id = "failed"; notice.className = "notice"; notice.setAttribute("role", "alert");
-  notice.textContent = "The memory did not answer: what is below may be out of date. If it was stopped, 'remembrancer ui' starts it again.";
+  notice.textContent = "The memory did not answer, so what is below may be out of date. If it was stopped, run 'remembrancer ui' to start it again.";
   document.getElementById("main").prepend(notice);
 });
 document.addEventListener("htmx:afterRequest", (event) => { if (event.detail.successful) document.getElementById("failed")?.remove(); });

@@ -194,7 +194,7 @@ class _Directory:
         shown = _with_numbers(lines[start : len(lines) if last == -1 else last], start)
         text = f"Here's the content of {path} with line numbers:\n{shown}"
         if len(text.encode()) > MAX_ANSWER_BYTES:
-            raise InvalidInput(f"{path} is too long to be shown at once: give a view_range", field="view_range")
+            raise InvalidInput(f"{path} is too long to be shown at once; give a view_range", field="view_range")
         return text
 
     def create(self, path: str, file_text: str) -> str:
@@ -234,7 +234,7 @@ class _Directory:
         return f"The file {path} has been edited."
 
     def delete(self, path: str) -> str:
-        for file in self._chosen(path, PATH, "delete", "deleted: replace single lines with nothing"):
+        for file in self._chosen(path, PATH, "delete", "deleted; replace single lines with nothing"):
             self._set(file, file.memories[0], None)
         return f"Successfully deleted {path}"
 

@@ -98,7 +98,7 @@ async def memory_search(
     except RemembrancerError:
         return answer
     if about.synced_at is None and await anyio.to_thread.run_sync(has_files, Path(root), settings):
-        call.warn("partial_results", "The notes are being read for the first time: search again in a moment.")
+        call.warn("partial_results", "The notes are being read for the first time; search again in a moment.")
     if not about.sources:  # nothing was searched
         answer["searchMode"] = "keyword"
     return answer | {"indexAge": age_of(about.synced_at, time.time())}
@@ -159,7 +159,7 @@ async def memory_read(
 
     with anyio.move_on_after(settings.read_budget_s):  # on a thread, since a disk may hang
         return await anyio.to_thread.run_sync(read, abandon_on_cancel=True)
-    raise DeadlineExceeded(f"{quote(path)} could not be read in time: try again")
+    raise DeadlineExceeded(f"{quote(path)} could not be read in time; try again")
 
 
 def read_note(path: str, project: ProjectRef, root: str, settings: Settings) -> str:

@@ -78,7 +78,7 @@ def real_note(path: str, root: str, places: Sequence[str]) -> RealNote:
     """Like `find_note`, but raises `InvalidInput` with the reason."""
     found = find_note(path, root, places)
     if isinstance(found, str):
-        raise InvalidInput(f"{quote(path)} is {found}: give the path of a note", field="path")
+        raise InvalidInput(f"{quote(path)} is {found}; give the path of a note", field="path")
     return found
 
 
@@ -236,7 +236,7 @@ def scan(root: Path, settings: Settings) -> tuple[list[FoundFile], dict[str, str
         try:
             named.encode()
             if path.is_symlink() and not path.exists():
-                reason = "a link to nothing"
+                reason = "a broken link"
             elif source == "notes" and isinstance(note := find_note(path, root, places), str):
                 reason = note
             about = path.stat()

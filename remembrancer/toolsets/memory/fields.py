@@ -20,7 +20,7 @@ from remembrancer.protocol.writes import MemoryType, Scope
 T = TypeVar("T")
 D = TypeVar("D")
 Version = Annotated[int, Meta(ge=1, le=MAX_EXACT)]
-NOT_PAST: Final = "{day} is not a past day: give today, or a day such as Tuesday or 2026-11-17"
+NOT_PAST: Final = "{day} is not a past day; give today, or a day such as Tuesday or 2026-11-17"
 Offset = Annotated[int, Meta(ge=0, le=1_000_000)]
 
 

@@ -15,7 +15,8 @@ from remembrancer.toolsets.tools import Answer, Call, non_empty, tool
 PROPOSED: Final = 200
 """The number of characters shown of a memory proposed for promotion to the user."""
 DECIDED: Final = (
-    "update_memory(newer_id, supersedes=older_id); if both hold, add_links=[{relation: related_to, target: older_id}]"
+    "update_memory(newer_id, supersedes=older_id); "
+    "if both are true, add_links=[{relation: related_to, target: older_id}]"
 )
 REVIEW: Final = "promote_memory accepts a proposal (target_scope user) or refuses it for good (project)"
 

@@ -41,7 +41,7 @@ from remembrancer.toolsets.memory.answers import iso, line_of, memory_of, near_o
 from remembrancer.toolsets.memory.fields import GivenFilters, given, seconds_of
 from remembrancer.toolsets.tools import DATA, Answer, Call, answer_text, non_empty, tool
 
-HINT: Final = "An excerpt ends early: get_memory shows the full memory."
+HINT: Final = "An excerpt is cut off: get_memory shows the full memory."
 DISPENSABLE: Final = ("hint", "profile", "query_time_ms", "strategy_used")
 """Fields dropped from an answer before any memory is."""
 MEMORY_ONLY: Final = ("type", "kind", "domain", "tags", "min_importance")
@@ -52,10 +52,12 @@ DUE_ONLY: Final = "Of {number} open ends, only those due by {day} are listed."
 NONE_DUE: Final = "Nothing is due by {day}. All open ends are listed."
 NOTHING_FOUND: Final = "Nothing was found. Try other words, fewer filters or include_forgotten."
 TO_SETTLE: Final = (
-    "update_memory(possibly_superseded_by, supersedes=[id]) if it is replaced, restore_memory(id) if both hold"
+    "update_memory(possibly_superseded_by, supersedes=[id]) if it is replaced, restore_memory(id) if both are true"
 )
-NEAREST: Final = "Perhaps nothing answers the query; these are the nearest memories."
-STANDING_NOTE: Final = "Perhaps nothing answers the query. If it is a task, entries without “answers” are rules for it."
+NEAREST: Final = "The query may have no answer here; these are the closest memories."
+STANDING_NOTE: Final = (
+    "The query may have no answer here. If it is a task, the entries without “answers” are rules for it."
+)
 LEAST_ROOM: Final = 10
 """A lower `limit` leaves no room for memories that apply to every task."""
 STANDING_TOKENS: Final = 800
@@ -263,7 +265,7 @@ def to_recall(arguments: RecallMemoriesArguments, project: ProjectRef, session_i
     narrowing = [name for name in MEMORY_ONLY if getattr(arguments, name)]
     if request.sources and "memory" not in request.sources and narrowing:
         raise InvalidInput(
-            f"{', '.join(narrowing)} applies to memories only: leave it out when searching notes", field=narrowing[0]
+            f"{', '.join(narrowing)} applies to memories only; leave it out when searching notes", field=narrowing[0]
         )
     return request
 

@@ -32,7 +32,7 @@ async def reflect_and_consolidate(
     if undo is not None:
         for name, value in (("strategy", strategy), ("dry_run", dry_run)):
             if value is not None:
-                raise InvalidInput(f"undo cannot be combined with {name}: undo alone undoes a run", field="undo")
+                raise InvalidInput(f"undo cannot be combined with {name}; undo alone undoes a run", field="undo")
         return await _undo(call, clean_name(undo, field="undo", longest=MAX_RUN_ID))
     request = Reflect(*caller.viewer, call.operation_id, strategy or "full", bool(dry_run))
     budget_s = service.settings.reflect_budget_s
@@ -88,7 +88,9 @@ def _reflected(call: Call, reflected: Reflected) -> Answer:
     answer |= non_empty(run_id=reflected.run_id, skipped=reflected.skipped or None)
     if reflected.not_embedded:
         memories = count(reflected.not_embedded, "memory")
-        call.warn("not_embedded", f"Without vectors yet, and not considered: {memories}. Call again in a moment.")
+        call.warn(
+            "not_embedded", f"Not considered, since they have no vectors yet: {memories}. Call again in a moment."
+        )
     return answer
 
 

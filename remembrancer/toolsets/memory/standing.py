@@ -22,7 +22,8 @@ from remembrancer.toolsets.memory.fields import Version, clean_reason, clean_tag
 from remembrancer.toolsets.tools import Answer, Call, Queued, non_empty, tool
 
 UNKNOWN: Final = (
-    "The store cannot currently tell whether other memories have the same text: forget it again later with copies."
+    "The store cannot currently tell whether other memories have the same text; "
+    "forget it again later, with copies=true."
 )
 
 
@@ -92,7 +93,7 @@ async def tag_memory(call: Call, memory_id: str, add: tuple[str, ...] = (), remo
     memory_id = parse_memory_id(memory_id)
     add, remove = clean_tag_changes(add, remove)
     if not (add or remove):
-        raise InvalidInput("there is nothing to change: give tags to add or to remove", field="add")
+        raise InvalidInput("there is nothing to change; give tags to add or to remove", field="add")
     result = await call.write(TagMemory(memory_id, add, remove), TaggedResult)
     answer: Answer = {"memory_id": memory_id, "tags": list(result.tags)}
     return answer if result.is_changed else answer | {"updated_fields": []}

@@ -107,7 +107,7 @@ def to_update(arguments: UpdateMemoryArguments, content_limit_bytes: int) -> Upd
         known = ", ".join(
             name for name in arguments.__struct_fields__ if name not in ("memory_id", "reason", "allow_secrets")
         )
-        raise InvalidInput(f"there is nothing to change: give at least one of {known}")
+        raise InvalidInput(f"there is nothing to change; give at least one of {known}")
     return change
 
 

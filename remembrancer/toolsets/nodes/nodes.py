@@ -162,7 +162,7 @@ async def update(
         related=None if links is None else known_links(call, links),
     )
     if change == UpdateMemory(node_id):
-        raise InvalidInput("there is nothing to change: give content, tags or links", field="content")
+        raise InvalidInput("there is nothing to change; give content, tags or links", field="content")
     return await write_node(call, change, allow_secrets)
 
 

@@ -122,7 +122,7 @@ def _propose_as_before(writer: Writer, memory: PortableMemory, change: PromoteMe
     if proposal is not None:
         writer.space.execute("INSERT INTO proposals VALUES (@SPACE, ?, ?, ?, ?, ?)", (memory.id, *proposal))
     elif is_refused:
-        propose(writer, ProposeMemory(memory.id, change.reason or "it was taken back from the user"))
+        propose(writer, ProposeMemory(memory.id, change.reason or "it was moved back from the user"))
     if is_refused:
         refuse_proposal(writer, memory.id, None)
 
@@ -144,7 +144,7 @@ def memory_to_move(writer: Writer) -> PortableMemory:
             raise InvalidInput(f"{memory.id} is the record of a session, and stays in its project", field="memory_id")
     elif memory.source_project not in (None, operation.project.id):
         source = memory.source_project
-        came = f"came from the project {source}, and can only be taken back there (in a shell: --project {source})"
+        came = f"came from the project {source}, and can only be moved back there (in a shell: --project {source})"
         raise InvalidInput(f"{memory.id} is one of the user's memories: it {came}", field="target_scope")
     portable = writer.space.portable(memory.id)
     assert portable is not None

@@ -178,7 +178,7 @@ def check_session_limit(writer: Writer, change: StoreMemory, limit: int) -> None
     if stored >= limit:
         raise InvalidInput(
             f"this session has stored {stored} memories, and the setting max_memories_per_session allows "
-            f"{limit}: forget what is not needed, or update a memory instead"
+            f"{limit}; forget what is not needed, or update a memory instead"
         )
 
 
@@ -372,7 +372,7 @@ def next_undos(
         if change.operation_id == last.operation_id:
             if change not in undo.changes:
                 done = "was kept along with" if change.change == BOTH_HOLD else "replaced"
-                raise InvalidInput(f"it {done} {undo.memory.id}, which {CHANGED_SINCE}: undo that first")
+                raise InvalidInput(f"it {done} {undo.memory.id}, which {CHANGED_SINCE}; undo that first")
             undos.append(undo)
     return undos if last.operation_id != changes[-1].operation_id else [_undo_of(memory, history), *undos]
 
@@ -393,7 +393,7 @@ def _undo_of(memory: Memory, history: Sequence[HistoryEntry]) -> Undo:
     before = {entry.version: entry.record for entry in history if entry.version <= version}
     if before and version not in before:
         raise InvalidInput(f"version {version} of {memory.id} is no longer kept", remedy="restore_memory")
-    return Undo(memory, changes, before_change(memory.now, before.get(version), "its storing was undone"))
+    return Undo(memory, changes, before_change(memory.now, before.get(version), "the change that stored it was undone"))
 
 
 def _undo_change(writer: Writer, change: UndoChange) -> RestoredResult:
@@ -464,8 +464,8 @@ def _earlier(writer: Writer, memory: Memory, version: int | None) -> MemoryVersi
     if version is not None:
         raise InvalidInput(f"{memory.id} has no version {version}, only {spans_of(known)}", field="version")
     earlier = spans_of(each for each in known if each < memory.version)
-    ways = f": name the version to return to ({earlier})" if earlier else ", and it has no earlier version"
-    raise InvalidInput(f"{memory.id} is not forgotten and not replaced{ways}", field="version")
+    ways = f"; name the version to return to ({earlier})" if earlier else ", and it has no earlier version"
+    raise InvalidInput(f"{memory.id} is neither forgotten nor replaced{ways}", field="version")
 
 
 def _invalidate(writer: Writer, change: InvalidateMemory) -> InvalidatedResult:
@@ -544,7 +544,7 @@ def _targets(
                 remedy="promote_memory",
             ) from error
         if target.id == source_id:
-            raise InvalidInput("a memory cannot link to itself: give the id of another one", field=field)
+            raise InvalidInput("a memory cannot link to itself; give the id of another one", field=field)
         if scope is not None and link.relation == SUPERSEDES:
             _check_may_supersede(source_id, scope, target, field)
         targets.append((link, target))
@@ -555,7 +555,7 @@ def _check_may_supersede(source_id: str, scope: Scope, target: Memory, field: st
     """Raises `InvalidInput` if a session's private memory would end the validity of one that other sessions can see."""
     if scope == "session" and target.now.scope != "session":
         raise InvalidInput(
-            f"{source_id} belongs to this session only and cannot supersede {target.id}, which other sessions see: "
+            f"{source_id} belongs to this session only and cannot supersede {target.id}, which other sessions see; "
             "promote it to the project first",
             field=field,
             remedy="promote_memory",

@@ -185,7 +185,7 @@ class Records(Reader, EmbeddedTexts):
         database, limit_bytes = self._file.file, self._limits.database_bytes
         if limit_bytes is None or (size_bytes := size_on_disk(database.path)) < limit_bytes:
             return None
-        message = f"{database.path.name} has reached its limit of {limit_bytes} bytes: raise database_limit_bytes"
+        message = f"{database.path.name} has reached its limit of {limit_bytes} bytes; raise database_limit_bytes"
         return StorageFull.at_limit(message, current_bytes=size_bytes, limit_bytes=limit_bytes)
 
 

@@ -202,7 +202,7 @@ class Writer:
             if hidden is None or hidden.now.forgotten or hidden.now.status != "consolidated":
                 continue
             if not self.space.query(_SUMMED_UP_IN, (hidden_id,)):
-                reason = "the memory that stood for it no longer contains its text"
+                reason = "the memory that represented it no longer contains its text"
                 make_active(self.space, hidden, RELEASED, reason, self.at)
 
     def note_active(self, session_id: str | None = None, start: StartSession | None = None) -> None:

@@ -74,7 +74,7 @@ async def recall(
     def answer() -> Recalled:
         missing = 0 if search.vector is None else sum(each.missing(view.model) for each in view.records)
         if missing:
-            text = f"Still being indexed, and searched by words only: {count(missing, 'memory')}."
+            text = f"Still being indexed, so only searched by words: {count(missing, 'memory')}."
             view.notices.append(Notice("embedding_pending", text))
         return show(search, rank(search))
 

@@ -37,7 +37,7 @@ IDLE_S: Final = 600.0
 COMPARE_BATCH: Final = 16
 """The number of passages compared in one batch, which delays recalls. After a crash, a batch is compared again."""
 CHROMA_RETRY_S: Final = 4.0
-NOT_INSTALLED: Final = "chroma_url is set, but Chroma is not installed: install the extra chroma"
+NOT_INSTALLED: Final = "chroma_url is set, but Chroma is not installed; install the extra chroma"
 
 T = TypeVar("T")
 Judge = Callable[[Records, Sequence[NearDuplicate], NearestTo], list[NearDuplicate]]
