@@ -237,7 +237,7 @@ def check_files(at: Examination) -> Finding:
     if aside:
         advice = "check what these files contain, restore lost memories from a backup, and delete the files"
         files = [path for path in aside if not path.name.endswith(("-wal", "-shm"))]  # parts of a listed database
-        return Finding("warning", f"{count(len(files), 'damaged file')} set aside, and replaced", advice, details)
+        return Finding("warning", f"{count(len(files), 'damaged file')} set aside and replaced", advice, details)
     return Finding("ok", "no file is missing or was set aside")
 
 

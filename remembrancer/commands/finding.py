@@ -198,7 +198,7 @@ def search(
     most = len(memories) if is_whole else min(BEST, len(memories))
     others = (total if is_whole else min(total, number)) - most
     how = "-n N shows up to N (at most 50)" if is_whole else "--all shows them"
-    weaker = f"{count(others, 'weaker result')}: {how}" if others > 0 and not is_open else ""
+    weaker = f"{count(others, 'weaker result')} ({how})" if others > 0 and not is_open else ""
     may_answer = any(memory.get("answers") != "hardly" for memory in memories)  # always true after a search by words
     is_partial = bool(set(warnings.values()) - {"project_moved"})
     nearest = "" if is_partial or may_answer else "There may be no answer here. The closest results:"

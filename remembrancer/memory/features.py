@@ -172,17 +172,19 @@ def _joined(of: Candidates, _: QueryProperties) -> Column:
 
 FEATURES: Final = (
     Feature(
-        "meaning", lambda of, _: of.meaning, "the cosine of the best passage, between chance and the best candidate's"
+        "meaning",
+        lambda of, _: of.meaning,
+        "the cosine of its best passage, from chance (0) to the best candidate's (1)",
     ),
     Feature("opening", _opening, "the beginning of a long text says what it is about"),
     Feature("words", lambda of, _: of.coverage, "the share of the question's words that it has, weighted by rarity"),
     Feature("bm25", _bm25, "how well its words match, compared with the best candidate"),
-    Feature("context_meaning", _context_meaning, "the words that make a turn an answer may be in the turns around it"),
+    Feature("context_meaning", _context_meaning, "the turns around an answer are about the question, too"),
     Feature("context_words", _context_words, "the question's words occur in the turns around the answer"),
     Feature("time", _time, "it happened at a time that the question names"),
-    Feature("continues", _continues, "a message continues what came last"),
-    Feature("assistant", _assistant, "users who ask about themselves mean what they said, not the replies"),
-    Feature("names_missed", lambda of, _: of.names_missed, "for PAY-9999, half a match is not enough"),
+    Feature("continues", _continues, "a message usually continues the latest topic"),
+    Feature("assistant", _assistant, "users who ask about themselves mean what they said, not what they were told"),
+    Feature("names_missed", lambda of, _: of.names_missed, "it lacks a name from the question, such as PAY-9999"),
     Feature("outdated", _outdated, "of two facts about the same thing, the later one is more likely to be true"),
     Feature("joined", _joined, "it shares an entity with the best candidates, and nothing with the question"),
     Feature("graph", lambda of, _: of.graph, "it shares an entity with the best candidates"),

@@ -96,7 +96,7 @@ def to_user(memory: Material, *, project_name: str = "") -> Verdict:
     speaks = speaks_of_user(memory)
     obstacle = _standing(memory, "project")
     if obstacle is None and (memory.is_replaced or memory.valid_until is not None):
-        obstacle = "it is no longer valid, or probably not"
+        obstacle = "it is no longer valid, at least probably"
     if obstacle is None and (person := wishing_person(memory.content)):
         obstacle = f"it is about {person}, not about the user"
     if obstacle is None and memory.kind not in USER_KINDS:

@@ -527,13 +527,15 @@ def _reports(pair: TextPair) -> int:
 FEATURES: Final = (
     Feature("cosine", 2.89, lambda pair: pair.cosine, "they are about the same subject"),
     Feature("lead", 2.38, lambda pair: _lead(pair.cosine, pair.others), "no other text is as near to the later one"),
-    Feature("earlier_lead", 3.09, lambda pair: _lead(pair.cosine, pair.around), "none is as near to the earlier one"),
-    Feature("nearer", -1.36, _nearer, "the later text is more likely to be about a text that is nearer to it"),
+    Feature("earlier_lead", 3.09, lambda pair: _lead(pair.cosine, pair.around), "and none to the earlier one"),
+    Feature("nearer", -1.36, _nearer, "another text is nearer to the later one, which is probably about that text"),
     Feature("value", 0.53, lambda pair: pair.both_have(lambda text: text.values), "each has its own name or number"),
-    Feature("figure", -0.57, lambda pair: float(bool(pair.later.literals)), "a number may be a figure of its day"),
-    Feature("affix", 2.84, _affixes, "names have one prefix or ending at a time"),
-    Feature("form", 2.84, _form, "rules on one aspect of names or code replace each other; on two aspects, both hold"),
-    Feature("rivals", -1.25, _rivals, "in one frame, another word means another thing: variable or function names"),
+    Feature("figure", -0.57, lambda pair: float(bool(pair.later.literals)), "a number may be a figure for one day"),
+    Feature("affix", 2.84, _affixes, "names follow one rule for prefixes or endings at a time"),
+    Feature("form", 2.84, _form, "rules replace each other only if they are about one aspect of names or code"),
+    Feature(
+        "rivals", -1.25, _rivals, "a different word in the same phrase is a different thing, as in “variable names”"
+    ),
     Feature("change", 0.56, lambda pair: float(pair.later.changes), "the later one says that something changed"),
     Feature("ended", 2.17, _ended, "it says that a name or a value of the earlier one has ended or changed hands"),
     Feature("slots", -2.79, _two_things, "if two values differ in the same sentence, the texts are about two things"),
@@ -541,8 +543,8 @@ FEATURES: Final = (
     Feature("first_person", 0.41, lambda pair: float(pair.later.in_first_person), "people say what they have changed"),
     Feature("earlier_words", -0.27, lambda pair: _words(pair.earlier), "a text that says much is replaced less often"),
     Feature("later_words", 1.38, lambda pair: _words(pair.later), "people who report a change give a reason"),
-    Feature("reports", -0.7, _reports, "a report says several things, and replaces no single one"),
-    Feature("same_day", -0.8, _same_day, "texts of one day are both true, unless one names what it changes"),
+    Feature("reports", -0.7, _reports, "a report says several things, and replaces none of them alone"),
+    Feature("same_day", -0.8, _same_day, "texts from one day are both true, unless one names what it changes"),
 )
 INTERCEPT: Final = -4.37
 

@@ -605,11 +605,11 @@ def test_a_search_at_a_terminal_shows_the_best_five_and_how_many_are_weaker(shel
         shell("add", f"The ferry number {number} leaves the harbour at {number} o'clock")
     shell.until_drained()  # a search that waits in vain for the model says so
     _, shown = shell.at_a_terminal("search", "ferry", "harbour")
-    assert (shown.count("o'clock"), "3 weaker results: --all" in shown) == (5, True)
+    assert (shown.count("o'clock"), "3 weaker results (--all" in shown) == (5, True)
     _, shown = shell.at_a_terminal("search", "ferry", "harbour", "--all")
     assert (shown.count("o'clock"), "weaker" in shown) == (8, False)
     _, shown = shell.at_a_terminal("search", "ferry", "harbour", "--all", "-n", "6")
-    assert (shown.count("o'clock"), "2 weaker results: -n N" in shown) == (6, True)
+    assert (shown.count("o'clock"), "2 weaker results (-n N" in shown) == (6, True)
     assert len(shell("search", "ferry", "harbour").splitlines()) == 5
     printed = shell.run("search", "ferry", "harbour", "--json")
     assert (len(json.loads(printed.stdout)["memories"]), printed.stderr) == (8, ""), "none is left out"

@@ -136,7 +136,9 @@ class EmbedderActor(Actor):
     def _say_slow(self) -> None:
         if self._engine is None and self._error is None:
             limit = f"{self._load_timeout_s:g} s (model_load_timeout_s)"
-            self._use(None, error=f"the model is still loading after {limit}; meanwhile, only words are searched")
+            self._use(
+                None, error=f"the model is still loading after {limit}; until it is loaded, searches only match words"
+            )
 
     def health(self) -> EmbedderHealth:
         return EmbedderHealth(self._error)
@@ -229,7 +231,7 @@ class RemoteEmbedderActor(EmbedderActor):
 
     def _use(self, engine: Engine | None, error: str | None = None) -> None:
         super()._use(engine, error)
-        unusable = f"the model cannot be used, and will be loaded again soon: {error}"
+        unusable = f"the model cannot be used, but loading it will be tried again soon: {error}"
         self._tell(unusable if engine is None else f"the model {engine.identity.model} is loaded")
 
     def _on_connection(self, up: bool) -> None:

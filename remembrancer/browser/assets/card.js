@@ -35,7 +35,7 @@ function card(memory) {
   const at = document.getElementById("memory").content.firstElementChild.cloneNode(true), part = (selector) => at.querySelector(selector);
   const form = part(".correction"), field = part("textarea"), reasons = part(".reasons"), undo = part('[data-do="undo"]');
   let text = memory.content, before = null, isForgotten = false;
-  part(".answers").textContent = memory.answers || (memory.isNew ? "remembered" : memory.memory_id ? "known already" : "");
+  part(".answers").textContent = memory.answers || (memory.isNew ? "remembered" : memory.memory_id ? "already known" : "");
   part(".kind").textContent = (memory.kind || "").replaceAll("_", " ");
   part(".day").textContent = (memory.updated || memory.created_at || "").slice(0, 10);
   const scope = memory.scope && part(`.scope.${CSS.escape(memory.scope)}`);

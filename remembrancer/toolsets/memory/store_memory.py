@@ -24,7 +24,7 @@ USUAL_KINDS: Final = ["convention", "decision", "error_fix", "fact", "open_end",
 DEFAULT_CONFIDENCE: Final = 0.8
 PENDING: Final = "The vector is still being computed: until then, the memory is found by its words only."
 BECOMES_OPEN: Final = "A fact with a due date is an open end, until it is marked as done."
-SPLIT: Final = "A list of open ends is stored as one memory for each, in order."
+SPLIT: Final = "Each open end in the list is stored as its own memory, in order."
 DEFAULT_IMPORTANCE: Final[dict[Kind, float]] = dict.fromkeys(
     ("architecture", "convention", "decision", "error_fix", "open_end", "pattern", "preference", "procedure"), 0.7
 )
