@@ -41,7 +41,7 @@ ADMIN = {
     "queue": ("commands", "queue", "list waiting and rejected writes"),
     "maintain": ("commands", "maintain", "run maintenance now"),
     "scale": ("commands", "runtime_commands", "change the number of embedders: scale embedder=2"),
-    "embedder": ("commands", "embedder", "make vectors for another host, or invite one"),
+    "embedder": ("commands", "embedder", "make vectors for another host, or invite a host to do so"),
     "projects": ("commands", "projects", "list the projects; move OLD NEW"),
     "hook": ("commands", "", "record an event of a session (clients' hooks run this)"),
     "completion": ("commands", "report", "print the completion script for bash, zsh or fish"),

@@ -167,7 +167,8 @@ def put_back(file: str, yes: bool) -> Report:
     when = f"{datetime.fromisoformat(made_at).astimezone():%Y-%m-%d %H:%M}"
     if not is_up(paths):
         what = (
-            f"The backup of {when} will replace the memories of {paths.home}, but keep them in {REPLACED}<time> there."
+            f"The backup of {when} will replace the memories of {paths.home}. "
+            f"The current files will be kept there, in {REPLACED}<time>."
         )
         confirm(f"{what}\nRestore it?", yes=yes)
     with notice_when_slow("Restoring"), locked(paths):
@@ -176,7 +177,9 @@ def put_back(file: str, yes: bool) -> Report:
     facts = {"home": str(paths.home), "archive": str(archive), "made_at": made_at, "memories": memories}
     lines = [f"{paths.home} now has the {count(memories, 'memory')} from the backup of {when}."]
     if aside is not None:
-        lines.append(f"To go back, run 'remembrancer backup restore {aside}'; or delete that directory.")
+        lines.append(
+            f"To go back, run 'remembrancer backup restore {aside}'; otherwise, you can delete that directory."
+        )
     return Report(facts | {"set_aside": aside and str(aside)}, lines)
 
 

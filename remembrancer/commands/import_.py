@@ -299,7 +299,7 @@ def _summary_lines(facts: Mapping[str, Any], *, is_elsewhere: bool) -> list[str]
     line = f"{count(imported, 'memory')} {verb}, {present:,} already there"
     remarks = [f"{len(facts['differing']):,} with a different text here"] if facts["differing"] else []
     if facts["forgotten"]:
-        remarks.append(f"{len(facts['forgotten']):,} forgotten: 'remembrancer list --forgotten{everywhere}'")
+        remarks.append(f"{len(facts['forgotten']):,} forgotten, see 'remembrancer list --forgotten{everywhere}'")
     line += f" ({', '.join(remarks)})" if remarks else ""
     if facts["skipped"]:
         line += f"; {len(facts['skipped']):,} skipped (the messages above say why)"

@@ -316,5 +316,5 @@ def _lane_line(about: dict[str, Any]) -> str:
     if "members" in about:
         lines.append(f"  members: {', '.join(about['members'])}")
     if "invited" in about:
-        lines.append(f"  invited, not joined yet: {', '.join(about['invited'])}")
+        lines.append(f"  invited, but not joined yet: {', '.join(about['invited'])}")
     return "\n".join(lines)

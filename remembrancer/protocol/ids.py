@@ -25,7 +25,7 @@ def new_ulid() -> str:
 def check_project_id(project_id: str) -> str:
     """Raises `InvalidInput` for anything but a project's id, since ids become parts of paths."""
     if not PROJECT_ID.fullmatch(project_id):
-        raise InvalidInput(f"a project's id must be p_ and 12 hexadecimal digits, not {project_id[:60]!r}")
+        raise InvalidInput(f"a project's id must consist of p_ and 12 hexadecimal digits, not {project_id[:60]!r}")
     return project_id
 
 

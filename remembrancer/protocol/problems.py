@@ -85,7 +85,7 @@ def _of_host(status: RuntimeStatus) -> Iterator[Problem]:
 def _of_gateway(gateway: GatewayHealth, seen_by: ProjectRef | None) -> Iterator[Problem]:
     if gateway.store != "connected":
         what = f"the gateway cannot reach the store ({gateway.store}): writes are queued, reads come from the cache"
-        yield Problem("store_away", what, "it is retried automatically, and then the queue is applied")
+        yield Problem("store_away", what, "the gateway keeps trying, and then applies the queue")
     for lane, why in gateway.queue_stuck.items():
         if seen_by is None or lane in ("user", seen_by.id):
             path = gateway.queue_stuck_at.get(lane, lane).removesuffix("/.git")

@@ -189,7 +189,7 @@ def test_an_undo_without_an_id_takes_an_import_as_one_run_and_no_change_from_its
     done("undo", "--yes", home=second)
     done("forget", memory("one").id, home=second)
     repeated = done("backup", "import", str(old), home=second)
-    assert "0 memories imported, 3 already there (1 forgotten: 'remembrancer list --forgotten').\n" in repeated
+    assert "0 memories imported, 3 already there (1 forgotten, see 'remembrancer list --forgotten').\n" in repeated
     done("restore", memory("one").id, home=second)
     assert "Undone: it was restored, and is now forgotten: “what one says”" in done("undo", "--yes", home=second)
     assert "Undone: forgotten. It is now: “what one says”" in done("undo", "--yes", home=second)

@@ -107,7 +107,7 @@ def test_two_machines_share_by_four_commands(
     assert stat.S_IMODE(invitation.stat().st_mode) == 0o600
     assert main(["share", "invite", "laptop"]) == exit_codes.USAGE
     assert main(["share", "status"]) == exit_codes.OK
-    assert "members: desk\n  invited, not joined yet: laptop\n" in capsys.readouterr().out
+    assert "members: desk\n  invited, but not joined yet: laptop\n" in capsys.readouterr().out
     monkeypatch.setenv("REMEMBRANCER_HOME", str(world.other))
     assert main(["share", "join", "--json", str(invitation)]) == exit_codes.OK
     joined = json.loads(capsys.readouterr().out)

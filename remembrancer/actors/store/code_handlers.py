@@ -165,7 +165,7 @@ class CodeHandlers(Handlers):
         if tree_id is None:
             return sorted(trees.values(), key=lambda tree: tree.root)
         if tree_id not in trees:
-            raise NotFound(f"no code is indexed under the id {quote(tree_id)}: list_projects lists the known ids")
+            raise NotFound(f"no code is indexed under the id {quote(tree_id)}; call list_projects to see the known ids")
         return [trees[tree_id]]
 
     # --- Clients
