@@ -53,8 +53,8 @@ once 'remembrancer setup' has configured them.
   --data-dir DIR  where everything is kept (default: REMEMBRANCER_HOME, else the
                   system's data directory)
   --model, --cache-size, --batch-size, --timeout, --log-level
-                  what another memory server calls MEMORY_MCP_MODEL, _CACHE_SIZE,
-                  …, for the runtime that this session starts
+                  settings of the runtime that this session starts, which other
+                  memory servers call MEMORY_MCP_MODEL, _CACHE_SIZE, …
   --url URL       use the memory on another host, such as
                   https://memory.example/mcp; --project is then the absolute
                   path of a directory there (default: the token's first project)
