@@ -543,7 +543,7 @@ def test_the_dates_say_which_of_a_pair_is_the_newer_one_whichever_way_it_is_link
         assert (rig.undecided(), marks()) == ([(old, new)], {old: (new,), new: ()})
         materials = rig.records.materials(ReadMemories(PROJECT)).memories
         assert [each.id for each in materials if each.is_replaced] == [old]
-        assert "is not forgotten" in rig.refused(RestoreMemory(new)).message
+        assert "is neither forgotten" in rig.refused(RestoreMemory(new)).message
         rig.do(RestoreMemory(old))
         assert (rig.undecided(), marks(), links_of(rig, new)) == ([], {old: (), new: ()}, [(old, "related_to")])
         rig.do(UndoChange(new))
@@ -682,7 +682,7 @@ def test_restoring_a_memory_takes_back_that_another_replaces_it(rig: RecordsRig,
     assert rig.do(RestoreMemory(one)).version == 10
     assert rig.loaded(one).possibly_superseded_by == ()
     assert links_of(rig, three) == [(one, "related_to")]
-    assert "is not forgotten" in rig.refused(RestoreMemory(one)).message
+    assert "is neither forgotten" in rig.refused(RestoreMemory(one)).message
     # Nobody has decided about another pair, which still waits.
     rig.contradict(last, one)
     rig.replace(two, one)

@@ -779,7 +779,7 @@ def test_older_memories_follow_page_by_page_each_once(visit: Visit) -> None:
         seen = [re.findall(r"Gate (\d\d) is open</a>", page) for page in (first, second)]
         assert (len(seen[0]), len(seen[1])) == (50, 10)
         assert len({*seen[0], *seen[1]}) == 60
-        assert "There are no more." in Page(visit.get("/", order=order, past=99)).text
+        assert "There are no more memories." in Page(visit.get("/", order=order, past=99)).text
 
 
 def test_the_graph_draws_names_with_their_relations_and_identifiers_when_they_are_asked_for(visit: Visit) -> None:
