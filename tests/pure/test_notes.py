@@ -115,7 +115,7 @@ def test_what_heading_is_meant_must_be_clear() -> None:
         InvalidInput, match="2 headings are called 'Log'; give the path of one of them, A > Log, B > Log"
     ):
         edited(twice, "x", "append", "Log")
-    with pytest.raises(InvalidInput, match="2 headings are called 'A > Log': rename one"):
+    with pytest.raises(InvalidInput, match="2 headings are called 'A > Log'; rename one"):
         edited(f"{twice}# A\n## Log\n", "x", "append", "A > Log")
     assert edited(twice, "x", "append", "A > Log").text == "# A\n## Log\n\nx\n\n# B\n## Log\n"
     for heading in ("", " ", "##", "a\nb"):
