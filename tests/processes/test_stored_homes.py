@@ -91,12 +91,12 @@ async def test_the_home_of_each_release_is_read_whole_and_goes_on(home: Path, re
         await until(partial(has_no_queue, home))
         await until(lambda: not any(each.is_file() for each in RuntimePaths(home).hooks.iterdir()))
         await until(lambda: PROMPTED in str(rows_of(RuntimePaths(home).database, "SELECT * FROM turns")))
+        after = exported_again(home, tmp_path / "again.jsonl")  # before reading: each access is counted
+        assert {memory_id: after.get(memory_id) for memory_id in before} == before
         for memory_id, line in before.items():
             is_sessions = line["memory"]["scope"] == "session"
             shown = await client.call_or_error("get_memory", memory_id=memory_id)
             assert shown.get("content") == (None if is_sessions else line["memory"]["content"])
-        after = exported_again(home, tmp_path / "again.jsonl")
-        assert {memory_id: after.get(memory_id) for memory_id in before} == before
         found = await client.call("recall_memories", query=QUEUED, strategy="keyword")
         assert QUEUED in [memory["content"] for memory in found["memories"]]
         lamp, boat = (
