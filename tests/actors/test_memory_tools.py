@@ -110,6 +110,8 @@ async def test_an_open_end_is_open_until_it_is_done_and_can_be_reopened(client: 
     )
     refused = await client.call("update_memory", memory_id=end, done=True)
     assert refused["message"] == "only an open end can be done"
+    await client.call("update_memory", memory_id=end, due="2036-12-16")
+    assert (await client.call("get_memory", memory_id=end))["kind"] == "open_end"
     draft = await client.store("Perhaps it opens at noon", kind="scratchpad")
     assert (draft["scope"], [each["code"] for each in draft["warnings"]]) == ("session", ["scope_changed"])
 

@@ -158,6 +158,7 @@ def test_the_name_of_a_note_and_the_id_of_a_run_are_no_passwords() -> None:
         "id 0b6f6c9e-6a0e-4a69-8d5c-3c1a1b2c3d4e, sha256 " + "ab" * 32,
         "AKIAIOSFODNN7EXAMPLE is in the documentation, and pip wants --hash=sha256:" + "ab" * 32,
         f"pi_{some(32)} is a payment, sub_{some(32)} a subscription, api-access-production is a host",
+        "half a character \ud83d, as a program may log it",
     ],
 )
 def test_ordinary_text_is_not_taken_for_one(text: str) -> None:
