@@ -12,7 +12,7 @@ from dateutil.relativedelta import FR, relativedelta
 from remembrancer.memory.decay import DAY_S
 from remembrancer.memory.lexicon import toml_file, word_lists
 from remembrancer.memory.sentences import split_sentences
-from remembrancer.memory.times.phrases import COUNTS, DAY, MONTHS, WEEKDAYS, counted, period_of
+from remembrancer.memory.times.phrases import COUNTS, DAY, MONTHS, WEEKDAYS, counted, pattern_of, period_of
 from remembrancer.memory.times.windows import EMPTY, read_query, without_times
 from remembrancer.memory.wording import stem
 
@@ -38,11 +38,12 @@ _TO_BE_DONE: Final = re.compile(
 )
 _WORD: Final = re.compile(r"[^\W_]+")
 _GERMAN: Final = toml_file("times/languages.toml")["german"]["words"]
-_ENGLISH: Final = {"heute": "today", "morgen": "tomorrow", "weihnachten": "christmas"} | dict(
-    zip(f"{_GERMAN['month'][0]} {_GERMAN['weekday'][0]}".split(), (*MONTHS, *WEEKDAYS), strict=True)
+_ENGLISH: Final = dict(
+    zip(f"{_GERMAN['month'][0]} {_GERMAN['weekday'][0]}".split(), (*MONTHS, *WEEKDAYS), strict=True),
+    **{"heute": "today", "morgen": "tomorrow", "übermorgen": "overmorrow", "weihnachten": "christmas"},
 )
 _NUMERIC: Final = re.compile(r"(?<![\w./-])(\d{1,2})([./])(\d{1,2})\2 ?(\d{4})(?![\w/-])")
-_MIDDLE: Final = re.compile(rf"\b(?:mid[ -]|(?:the )?middle of )(?=(?:{'|'.join(MONTHS)})\b)", re.IGNORECASE)
+_REWRITINGS: Final = [(pattern_of(words), plain) for words, plain in toml_file("times/phrases.toml")["coming_days"]]
 _GERMAN_DUE: Final = re.compile(
     r"\b(?:bis|vor|spätestens|fällig|frist\b[^.:;\n]{0,60}?(?::| ist)|(?:by|before|due)"
     r"(?= 31\.12\.| (?!\d\d\.(?:04|10)\.$)(?:1[3-9]|2\d|3[01])\.(?:0?[1-9]|1[0-2])\.(?:,| (?-i:[a-z])|$)))"
@@ -57,6 +58,7 @@ _ONE: Final = re.compile(rf"\w (?:[A-Z]|(?:{_ARTICLES})\b)")
 _HOUR: Final = r"(?:\d{1,2}(?:[:.]\d\d)? ?(?:[ap]\.?m\b\.?)?|noon|midnight)"
 WEEKDAY: Final = rf"(?:{'|'.join(WEEKDAYS)})"
 _CLOCK: Final = re.compile(rf"\b(?:at|{WEEKDAY},?)(?: at)? (\d\d?)(?:[:.](\d\d))?(?: ?([ap])\.?m\b)?(?!\w)", re.I)
+_OF_PERIOD: Final = r"(?:(?: of)? (?P<which>this|next) (?P<of>week|year)\b)"
 _WEEKDAY_OF_DATE: Final = rf"(?:{WEEKDAY},? (?:the )?(?=\w* ?\d))?"
 _MONTH: Final = rf"(?:{'|'.join(f'{name[:3]}(?:{name[3:]}|t?[.]?)' for name in MONTHS)})(?![a-z])"
 _OF_MONTH: Final = r"(?:0?[1-9]|[12]\d|3[01])(?:st|nd|rd|th)?"
@@ -67,15 +69,17 @@ _LATER: Final = (
     rf"(?P<in>in )?(?!the |last )(?P<count>\d{{1,2}}|{'|'.join(COUNTS)}) (?P<unit>day|week|fortnight|month)s?"
     rf"(?(in)| from (?:now|today|(?P<first>{WEEKDAY})))"
 )
-_LAST: Final = re.compile(r" (?=(?:today|tonight|(?:(?:the )?end of )?next (?:week|month))[ .!]*$)", re.IGNORECASE)
-"""The space before a day in the last words of an open end: "Groceries today"."""
+_LAST: Final = re.compile(
+    r"(?<![oeru][nsri]day) (?=(?:today|tonight|(?:(?:the )?end of )?next (?:week|month))[ .!]*$)", re.IGNORECASE
+)
+"""The space before a day in the last words of an open end: "Groceries today", but not "Friday next week"."""
 _DUE: Final = re.compile(
-    r"\b(?P<how>due|by|before|deadline\b[^.:;\n]{0,60}?(?::| is(?: now)?)|deadline) (?:on |at )?"
+    r"\b(?P<how>due|by|before|deadline\b[^.:;\n]{0,60}?(?::| is(?: now)?)|deadline) (?:on |at |in (?=31 february))?"
     rf"(?:(?!{CALENDAR_DAY}){_HOUR}(?:,? on)? |(?:the )?(?:end|close) of (?:the )?(?:day|business)(?: on)? )?"
     rf"(?:the )?(?P<end>end of (?:the )?)?(?:this |coming |(?P<next>next )(?(end)|(?!week|month)))*{_WEEKDAY_OF_DATE}"
-    rf"(?P<day>(?P<iso>\d{{4}}-\d\d-\d\d)|(?P<near>today|tonight|tomorrow|next week|next month|christmas)|{_LATER}"
-    rf"|(?P<date>{CALENDAR_DAY})(?P<year>,? \d{{4}})?|(?P<nth>{_NTH})"
-    rf"|{WEEKDAY}|(?(end)(?P<period>week|month|year|{'|'.join(MONTHS)})|(?!)))\b",
+    rf"(?P<day>(?P<iso>\d{{4}}-\d\d-\d\d)|(?P<near>today|tonight|(?:to|over)morrow|next (?:week|month)|christmas)"
+    rf"|{_LATER}|(?P<date>{CALENDAR_DAY})(?P<year>,? \d{{4}})?|(?P<nth>{_NTH})"
+    rf"|{WEEKDAY}|(?(end)(?P<period>week|month|year|{'|'.join(MONTHS)})|(?!)))\b{_OF_PERIOD}?",
     re.IGNORECASE,
 )
 _ANY_DATE: Final = rf"\d{{4}}-\d\d-\d\d|{CALENDAR_DAY}(?:,? \d{{4}})?"
@@ -103,8 +107,8 @@ _APPOINTMENT: Final = re.compile(
 """The beginning of a text about something that may be planned: "Ana sends", "my brother will collect", "remind me",
 "the demo is". In the simple present, "on Friday" may mean a habit, but "Friday" does not."""
 _COMING: Final = re.compile(
-    rf"\b(?:(?:this|coming) (?={WEEKDAY})|{_WEEKDAY_OF_DATE})(?=(?:{_ANY_DATE}|tomorrow|next {WEEKDAY})"
-    rf"(?![\w'’]|,? \d{{4}}|(?: to| until| ?[–-]) ?(?:{_MONTH}|\d))"
+    rf"\b(?:(?:this|coming) (?={WEEKDAY})|{_WEEKDAY_OF_DATE})(?=(?:{_ANY_DATE}|(?:to|over)morrow|next {WEEKDAY}"
+    rf"|{WEEKDAY}{_OF_PERIOD})(?![\w'’]|,? \d{{4}}|(?: to| until| ?[–-]) ?(?:{_MONTH}|\d))"
     rf"|(?P<usual>to(?:day|night)|next (?:week|month)|{_LATER}|(?<=[ny] the ){_NTH}|{WEEKDAY})"
     rf"(?:,(?! {WEEKDAY})| (?:{_WHEN}|\(|\d)|[.!]?$))",
     re.IGNORECASE,
@@ -131,7 +135,7 @@ _PLANNED: Final = re.compile(
 )
 """Verbs that state a plan: "is booked", "was moved to"."""
 _NEAR: Final = dict.fromkeys(("today", "tonight"), relativedelta()) | {
-    **{"tomorrow": relativedelta(days=1), "next week": relativedelta(weeks=1)},
+    **{"tomorrow": relativedelta(days=1), "overmorrow": relativedelta(days=2), "next week": relativedelta(weeks=1)},
     **{"next month": relativedelta(months=1), "christmas": relativedelta(month=12, day=24)},
 }
 _END: Final = {
@@ -196,7 +200,7 @@ def asks_for_open_ends(query: str) -> bool:
     """True for "what is left to do?" and "what must be done by Friday?", but not if a word names a subject."""
     if query.isascii() and _OPEN.isdisjoint(_words_in(query)) and not _TO_BE_DONE.search(query):
         return False  # most queries end here: searching for times would double the call's duration
-    words = _words_in(without_times(_MIDDLE.sub("15 ", query)))
+    words = _words_in(without_times(_with_plain_days(query)))
     return bool(words & _OPEN or _TO_BE_DONE.search(query)) and words <= _AROUND
 
 
@@ -256,7 +260,7 @@ def _has_passed(text: str, now: datetime) -> bool:
 
 def due_of_open_end(text: str, at: float, zone: tzinfo | None = None) -> float | None:
     """The result of `due_in`, or else the only date in the text, unless that date has passed."""
-    due, dates = due_in(text, at, zone), DATE.findall(with_iso_dates(text, at))
+    due, dates = due_in(text, at, zone), DATE.findall(_with_plain_days(text, at))
     if due is not None or len(dates) != 1:
         return due
     only = due_in(f"by {dates[0]}", at, zone)
@@ -265,7 +269,7 @@ def due_of_open_end(text: str, at: float, zone: tzinfo | None = None) -> float |
 
 def moved_to(text: str, at: float, due: float | None) -> float | None:
     """The future day, other than `due`, to which a text moves an open end. None if the text says how that ended."""
-    for part in (each.partition(" because ")[0] for each in split_sentences(with_iso_dates(text, at))):
+    for part in (each.partition(" because ")[0] for each in split_sentences(_with_plain_days(text, at))):
         if not _ENDED.match(part) or is_appointment(part, at, UTC) or is_task(part, at, UTC):
             named = (
                 due_in(words, at, UTC)
@@ -305,8 +309,11 @@ def _day_of(named: re.Match[str], now: datetime, is_over: bool) -> datetime:
         return day if day >= now else day + relativedelta(years=1)
     if named["nth"]:
         return rrule(MONTHLY, now, bymonthday=int(named["nth"][:-2]))[0]
-    day = parse(named["day"], default=now + DAY * bool(named["next"] or is_over))
-    if named["date"] and not named["year"]:
+    first = now + DAY * bool(named["next"] or is_over)
+    if named["of"]:
+        first = period_of(now, named["of"].lower(), -(named["which"].lower() == "next")).start
+    day = parse(named["day"], default=first)
+    if named["date"] and not (named["year"] or named["of"]):
         years = (day + relativedelta(years=each) for each in (-1, 0, 1))
         day = min(years, key=lambda each: abs(each - now - 90 * DAY))
     return day
@@ -333,9 +340,17 @@ def day_named(text: str, at: float) -> float | None:
 
 def _with_by(text: str, at: float) -> str:
     """Write dates as ISO dates, mid-month as the 15th, and English and German synonyms of "by" as "by"."""
-    text = _MIDDLE.sub("15 ", with_iso_dates(text, at))
+    text = with_iso_dates(text, at)
     text = _AS_BY.sub(lambda due: f"{due['must'] or ''} {_BY.get(due.lastgroup or '', 'by')}".lstrip(), text)
-    return _GERMAN_DUE.sub(_due_in_english, text)
+    return _with_plain_days(_GERMAN_DUE.sub(_due_in_english, text))
+
+
+def _with_plain_days(text: str, at: float = 0.0) -> str:
+    """Write dates as ISO dates, "next week on Friday" as "Friday next week", and what is not understood as no day."""
+    text = with_iso_dates(text, at)
+    for words, plain in _REWRITINGS:
+        text = words.sub(plain, text)
+    return text
 
 
 def with_iso_dates(text: str, at: float = 0.0) -> str:
@@ -361,14 +376,14 @@ def _due_in_english(due: re.Match[str]) -> str:
 
 def is_appointment(text: str, at: float, zone: tzinfo | None = None) -> bool:
     """True for one sentence about a day that has not passed at `at`. Many facts only name the day they were written."""
-    day, due = _coming_day(with_iso_dates(text.strip())), due_in(text, at, zone)
-    if day is not None and due == due_in("by today", at, zone):
+    day, due = _coming_day(_with_plain_days(text.strip())), due_in(text, at, zone)
+    if day is not None and due in (None, due_in("by today", at, zone)):
         return bool(day["usual"] or _TASK.match(text) or _APPOINTMENT.match(text))
     return day is not None and due is not None and due > at - DAY_S
 
 
 def names_appointment(text: str) -> bool:
-    text = with_iso_dates(text.strip())
+    text = _with_plain_days(text.strip())
     appointment = _APPOINTMENT.match(text)
     is_task = (appointment and appointment["person"]) or _TASK.match(text) or _ACTION.match(text)
     return _coming_day(text) is not None and not is_task
