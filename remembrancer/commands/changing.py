@@ -26,7 +26,7 @@ from remembrancer.commands.selection import (
 )
 from remembrancer.memory.promotion import named_kind
 from remembrancer.memory.sentences import excerpt
-from remembrancer.memory.short_ids import has_part
+from remembrancer.memory.short_ids import has_part, id_or_part
 from remembrancer.memory.text import count
 from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable, NotFound
 from remembrancer.protocol.kinds import KINDS
@@ -238,7 +238,8 @@ def edit(
     if text is not None and content is not None:
         raise click.UsageError("the new text is given twice; give it either with --content or without")
     has_option = bool(tags or reason or to or settled or without_none(given))
-    if has_option and text and text != "-" and text.isascii() and " " not in text:  # the end of an unquoted value?
+    is_word = text and text != "-" and text.isascii() and " " not in text
+    if is_word and (has_option or _is_id(where, str(text))):  # the end of an unquoted value, or another memory?
         raise click.UsageError(
             f"{text!r} may be the new text, or belong to an option; use --content for a new text of one word, and put "
             "an option's value of several words in quotes"
@@ -279,6 +280,12 @@ def edit(
     outcome = with_fields(word_of("closed" if is_closed else "updated", changed, done=done is True), changed)
     line = f"{outcome.capitalize()}: {name}{'' if outcome == 'closed' else state}; {where.undo(memory)} undoes it"
     return _done((answer, line if changed else UNCHANGED))
+
+
+def _is_id(where: Where, text: str) -> bool:
+    with suppress(InvalidInput, NotFound, MemoryUnavailable):
+        return bool(where.ask("get_memory", memory_id=id_or_part(text)))
+    return False
 
 
 def _settle(where: Where, memory: str, other: str, is_replaced: bool, reason: str | None) -> Report:
