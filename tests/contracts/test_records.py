@@ -421,6 +421,9 @@ def test_what_is_done_or_replaced_by_what_no_longer_holds_itself_is_in_no_doubt(
     for done in (False, True, False):
         rig.do(UpdateMemory(older, done=done))
         assert is_in_doubt() is not done
+    for done in (True, False):
+        rig.do(UpdateMemory(newer, done=done))
+        assert is_in_doubt(), "it still replaces the older one"
     rig.replace(last, newer)
     assert (rig.undecided(), rig.loaded(older).possibly_superseded_by) == ([(older, last)], (last,)), "in its place"
     assert [each.is_replaced for each in rig.records.materials(ReadMemories(PROJECT)).memories] == [True, False, False]

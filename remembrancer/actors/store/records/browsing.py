@@ -255,10 +255,12 @@ def _pairs_at(
 
 
 def _waiting(records: Reader, session_id: str, *, alike: bool) -> list[Pair]:
-    # A memory that is valid until a future day may be replaced before then, but does not replace others.
-    def holds_or_ends(one: str, other: str) -> str:
+    # A memory that is valid until a future day may be replaced before then, but does not replace others. One that is
+    # done may replace others, but is not replaced itself.
+    def may_wait(one: str, other: str) -> str:
         ends = f"l.relation = 'contradicts' AND {one}.valid_until > ?4 AND {is_newer(other, one)}"
-        return f"({one}.valid_until IS NULL OR ({ends}))"
+        replaces = f"l.relation = 'contradicts' AND {is_newer(one, other)}"
+        return f"({one}.valid_until IS NULL OR ({ends})) AND (NOT {one}.done OR ({replaces}))"
 
     rows = records.spaces.read(
         f"""WITH RECURSIVE pairs AS (
@@ -271,7 +273,7 @@ def _waiting(records: Reader, session_id: str, *, alike: bool) -> list[Pair]:
            FROM pairs AS l JOIN memories AS a ON a.number = l.source JOIN memories AS b ON b.number = l.target
            WHERE a.space = @SPACE AND {WAITING} AND (?3 OR l.relation = 'contradicts')
            AND a.forgotten_at IS NULL AND b.forgotten_at IS NULL AND a.status != 'archived' AND b.status != 'archived'
-           AND {holds_or_ends("a", "b")} AND {holds_or_ends("b", "a")} AND NOT a.done AND NOT b.done
+           AND {may_wait("a", "b")} AND {may_wait("b", "a")}
            AND {shown_to("a", "?1")} AND {shown_to("b", "?1")}
            GROUP BY 1, 2 ORDER BY relation, l.strength DESC, 2 DESC LIMIT ?2""",  # noqa: S608 - fixed
         (session_id, MOST_WAITING, alike, time.time()),
