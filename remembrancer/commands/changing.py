@@ -430,13 +430,17 @@ def _erase(where: Where, memories: Sequence[str], *, yes: bool) -> Report:
         erased.append(answer)
         verb = "was already erased" if answer.get("already_erased") else "is erased for good"
         made = f" with {count(len(answer['also_erased']), 'memory')} derived from it" if "also_erased" in answer else ""
-        also = f"; memories that may repeat it: {', '.join(answer['also_said_by'])}" if "also_said_by" in answer else ""
+        repeating = dict.fromkeys((*answer.get("also_said_by", ()), *(copy["id"] for copy in known.get("copies", ()))))
+        named = ", ".join(f"{_name_of(where, each, {})} ({short(each)})" for each in repeating)
+        also = f"; memories that may repeat it: {named}" if named else ""
         name = f"“{excerpt(known['content'])}”" if known else short(memory)
         older = [link["target"] for link in known.get("links", ()) if link["relation"] == "supersedes"]
         lines.append(f"{name} {verb}{made}{also}{_left_expired(where, older)}")
     kept = " and ".join(map(str, sorted(paths_here().home.glob(f"{REPLACED}*"))))
     also = f", perhaps also {kept}" if kept else ""
-    return Report({"erased": erased}, [*lines, f"Earlier backups and exports still contain it{also}."])
+    lines.append(f"Earlier backups and exports still contain it{also}.")
+    lines.append("Memories that say it in other words are kept: 'remembrancer search' finds them.")
+    return Report({"erased": erased}, lines)
 
 
 @memory_command(IDS, option("--version", type=click.IntRange(1), metavar="N", help="The version to return to."), REASON)

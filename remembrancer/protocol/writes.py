@@ -391,8 +391,8 @@ class InvalidatedResult(ResultOfMemory, frozen=True):
 
 
 class ErasedResult(ResultOfMemory, frozen=True):
-    """The outcome of an `EraseMemory`. `said_by` are memories derived from it that may repeat its content;
-    `also_erased` are those that were derived automatically and repeated it."""
+    """The outcome of an `EraseMemory`. `said_by` are memories, some forgotten, that are derived from it or nearly the
+    same, and may repeat its content; `also_erased` are those that were derived automatically and repeated it."""
 
     already: bool = False
     said_by: tuple[str, ...] = ()

@@ -328,7 +328,7 @@ def test_what_quotes_it_goes_along_and_the_record_of_its_session_stays(rig: Reco
         AddLink(other, secret, "similar_to"),
     )
     rig.do(ApplyRun("run", "project", "consolidation", edits), session="")
-    assert rig.do(EraseMemory(secret)) == ErasedResult(secret, also_erased=(made.id,))
+    assert rig.do(EraseMemory(secret)) == ErasedResult(secret, said_by=(other,), also_erased=(made.id,))
     assert rig.do(EraseMemory(secret)) == ErasedResult(secret, already=True, also_erased=(made.id,))
     scrub(rig.records, secret, quotes=(*quotable([f"Next: {SECRET}"]), "cellars", "-cellar"))
     told = rig.records.describe_session(SESSION)

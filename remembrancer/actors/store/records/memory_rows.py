@@ -143,18 +143,18 @@ def read_history(query: Query, memory_id: str) -> tuple[HistoryEntry, ...]:
 
 
 _COPIES: Final = f"""SELECT id, scope FROM memories AS m
-    WHERE space = @SPACE AND content_digest IN (?, ?, ?, ?, ?, ?, ?) AND id != ? AND forgotten_at IS NULL
+    WHERE space = @SPACE AND content_digest IN (?, ?, ?, ?, ?, ?, ?) AND id != ? AND (? OR forgotten_at IS NULL)
     AND {shown_to("m", "ifnull(?, m.session_id)")}
     ORDER BY content != ?, number LIMIT ?"""  # noqa: S608 - fixed
 
 
 def read_copies(
-    query: Query, memory_id: str, content: str, session_id: str | None, limit: int = -1
+    query: Query, memory_id: str, content: str, session_id: str | None, limit: int = -1, *, with_forgotten: bool = False
 ) -> dict[str, Scope]:
-    """Return up to `limit` other unforgotten memories with the same text (see `spellings`) that the session may see
-    (None: any memories), each with its scope; exact copies come first, then the oldest."""
+    """Return up to `limit` other memories with the same text (see `spellings`) that the session may see (None: any
+    memories), each with its scope; exact copies come first, then the oldest."""
     digests = map(digest_of, spellings(content))
-    return dict(query(_COPIES, (*digests, memory_id, session_id, content, limit)))
+    return dict(query(_COPIES, (*digests, memory_id, with_forgotten, session_id, content, limit)))
 
 
 def read_related(query: Query, numbers: Sequence[int], session_id: str) -> list[tuple[float, int, int, str]]:

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, get_type_hints
 
 import msgspec
 
-from remembrancer.actors.store.records.memory_rows import RELATED
+from remembrancer.actors.store.records.memory_rows import RELATED, read_copies
 from remembrancer.actors.store.records.moves import (
     join_promoted,
     log_step,
@@ -689,7 +689,10 @@ def _erase(writer: Writer, change: EraseMemory) -> ErasedResult:
             (erased_at, change.memory_id),
         )
         return ErasedResult(change.memory_id, already=True, also_erased=tuple(gone for (gone,) in together))
-    derived = writer.derived_from(memory.id, space.links(memory.id))
+    links, content = space.links(memory.id), memory.now.content
+    derived = writer.derived_from(memory.id, links)
+    alike = [each.source if each.target == memory.id else each.target for each in links if each.relation == SIMILAR]
+    alike += read_copies(space.query, memory.id, content, writer.operation.session_id, with_forgotten=True)
     texts = texts_of(memory.now, space.history(memory.id))
     quotes = (*(text.strip() for text in texts), *quotable(texts))  # to look for in derived memories
     also = [  # only memories that a run made
@@ -710,8 +713,9 @@ def _erase(writer: Writer, change: EraseMemory) -> ErasedResult:
     also_erased = tuple(made.id for made in also)
     for memory_id in dict.fromkeys((memory.id, change.memory_id, *also_erased)):
         space.note_erased(memory_id, writer.at)
-    said_by = tuple(made.id for made in derived if made not in also and made != record)
-    return ErasedResult(memory.id, said_by=said_by, also_erased=also_erased)
+    repeating = (*(made for made in derived if made != record), *filter(None, map(space.memory, alike)))
+    said_by = dict.fromkeys(each.id for each in repeating if each not in also and writer.sees(each))
+    return ErasedResult(memory.id, said_by=tuple(said_by), also_erased=also_erased)
 
 
 def _says_any(space: SqliteEdits, memory: Memory, quotes: Sequence[str]) -> bool:
