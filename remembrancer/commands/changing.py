@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from operator import itemgetter
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -120,6 +121,8 @@ FIELDS: Final = (
 )
 def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bool, **given: Any) -> Report:
     """Remember something, for this project or (with --user) everywhere."""
+    from remembrancer.commands.projects import notice_of_move
+
     if where.all_projects:
         raise InvalidInput("a memory belongs to one project (--project), or to you in all projects (--user)")
     content = " ".join(text)
@@ -157,6 +160,8 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
         for it, name in stored
         if it.get("kind") == "preference" and it["scope"] == "project"
     ]
+    if not where.user and (moved := notice_of_move(Path(where.places[0].directory))):
+        asked.append(moved)
     return report._replace(notes=(*report.notes, *asked))
 
 

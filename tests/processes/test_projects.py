@@ -86,8 +86,8 @@ async def test_a_moved_repository_is_named_and_finds_its_memories_again(home: Pa
             await client.store("The lantern hangs at the gate")
             context = (await client.call("get_memory_context"))["context_block"]
             assert f"'remembrancer admin projects move '{old}' .' brings" in context, "until they are moved"
-            searched = await ran("search", "lantern", home=home, directory=new)
-            assert f"move '{old}' '{new}''" in searched.stderr
+            for given in (("search", "lantern"), ("add", "The lantern hangs at the gate")):
+                assert f"move '{old}' '{new}''" in (await ran(*given, home=home, directory=new)).stderr
             assert "The lantern is lit at dusk" not in await found(client, "lantern")
             told = json.loads(await moved(old, new, "--dry-run", "--json", home=home))
             assert (told["memories"] >= 1, told["joined"], told["dry_run"]) == (True, 1, True)

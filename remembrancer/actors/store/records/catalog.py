@@ -45,11 +45,10 @@ class RememberedProject(NamedTuple):
 def may_be_moved(former: RememberedProject, new: Path, created_at: float | None, oldest: float, now: float) -> bool:
     """True if `former`, whose directory is gone, may have been moved to `new`: `new` is the same directory after `git
     init`, has the same name, or is next to it and contains something (`oldest`, a time) older than the newest memory.
-    If `new` has memories (`created_at` is not None), it must be recent and have the same name, and `former` must not
-    have been used since."""
+    If `new` has memories (`created_at` is not None), it must be recent, and `former` must not have been used since."""
     old = former.directory
     is_late = created_at is not None and (now - created_at > NEW_S or former.last_used_at > created_at)
-    is_renamed = created_at is None and old.parent == new.parent and oldest < former.newest_at
+    is_renamed = old.parent == new.parent and oldest < former.newest_at
     return old == new or (not is_late and (old.name == new.name or is_renamed))
 
 
@@ -65,7 +64,8 @@ def former_project(
         return is_gone(ProjectRef(former.id, former.path))
 
     # Reads the disk as little as possible, since every request for context runs this.
-    if created_at is None and any(each.directory.parent == here.parent and is_missing(each) for each in known):
+    is_new = created_at is None or now - created_at <= NEW_S
+    if is_new and any(each.directory.parent == here.parent and is_missing(each) for each in known):
         with suppress(OSError), os.scandir(here) as entries:
             oldest = min((entry.stat(follow_symlinks=False).st_mtime for entry in entries), default=math.inf)
     near = [
