@@ -33,7 +33,7 @@ from remembrancer.commands.selection import (
 )
 from remembrancer.commands.terminal import notice_when_slow, styled
 from remembrancer.memory.open_ends import asks_for_open_ends, last_day_asked_for
-from remembrancer.memory.sentences import excerpt, one_line, without_marks
+from remembrancer.memory.sentences import excerpt, one_line, says_more, without_marks
 from remembrancer.memory.text import NAMELESS, count, neutralised_value, session_title, tags_in
 from remembrancer.memory.times.windows import TimeWindow, time_windows
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
@@ -386,7 +386,7 @@ def _marks(memory: Answer, words: Mapping[str, str]) -> list[str]:
     if newer := memory.get("superseded_by"):
         marks.append(f"replaced by {named(newer[0])}")
     elif newer := memory.get("possibly_superseded_by"):
-        marks.append(f"replaced by {named(newer[0])}?")
+        marks.append(f"outdated by {named(newer[0])}?")
     if due := local_time(memory.get("due", "")):
         marks.append(f"overdue since {due}" if memory.get("overdue") else f"due {due}")
     return [*marks, "likely"] if memory.get("answers") == "likely" else marks
@@ -438,6 +438,7 @@ def _waiting(where: Where, shows_all: bool) -> Report:
             about |= {name: each.content for name, each in sides.items()}
             about |= {f"{name}_day": local_time(iso(each.happened_at))[:10] for name, each in sides.items()}
             about |= {"if_done": f"edit {short(pair.older.id)} --done"} if pair.may_be_done else {}
+            about |= {"in_part": True} if says_more(pair.older.content, pair.newer.content) else {}
             about |= {"weak": True} if pair.is_weak else {}
             name = "contradictions" if pair.relation == "contradicts" else "alike"
             pairs.setdefault((pair.newer.id, pair.older.id), (name, about | own))
@@ -458,8 +459,8 @@ def _waiting(where: Where, shows_all: bool) -> Report:
                 continue
             is_later = row["newer_day"] != row["older_day"]
             name_of_newer = f"{row['newer_day']}, {row['newer_id']}" if is_later else row["newer_id"]
-            reason = why.replace("replaced", "closed") if "if_done" in row else why
-            reason = reason.format(one_line(row["newer"]), name_of_newer)
+            did = "closed" if "if_done" in row else "changed in part" if "in_part" in row else "replaced"
+            reason = why.replace("replaced", did).format(one_line(row["newer"]), name_of_newer)
             rows.append((one_line(row["older"]), reason, row["older_id"]))
     how = (
         "To decide, run 'remembrancer edit ID' with --to user or --to project (proposal), --replaced or --both (pair)."

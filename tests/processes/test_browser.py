@@ -474,11 +474,11 @@ def test_the_timeline_the_sessions_and_what_waits_for_a_person_are_shown(visit: 
     assert "The API listens on port 8080" in Page(visit.get("/memory/" + edit.rpartition("/")[2])).text
     assert int(Page(visit.get("/review/waiting")).text) >= 1
     text = Page(visit.get(f"/memory/{older}")).text
-    assert "Probably replaced by The API listens on port 9090 now It is replaced Both are true" in text
-    assert "Probably replaced" not in Page(visit.get(f"/memory/{newer}")).text
+    assert "Probably outdated by The API listens on port 9090 now It is replaced Both are true" in text
+    assert "Probably outdated" not in Page(visit.get(f"/memory/{newer}")).text
     page = visit.do("/change", id=older, what=f"replace/{newer}", back="/review")
     assert "may replace" not in Page(page).text
-    assert "Probably replaced" not in (settled := Page(visit.get(f"/memory/{older}")).text)
+    assert "Probably outdated" not in (settled := Page(visit.get(f"/memory/{older}")).text)
     assert "replaces this: The API listens on port 9090" in settled
     assert "may contradict" not in settled
     assert "may replace" in Page(visit.undo(page) and visit.get("/review")).text
@@ -500,7 +500,7 @@ def test_the_timeline_the_sessions_and_what_waits_for_a_person_are_shown(visit: 
     assert "may say that the older" in Page(visit.undo(page) and visit.get("/review")).text
     page = visit.do("/change", id=[lease, "memory:" + "0" * 26], what="done", back="/review")
     assert re.search(r"by 2030-05-01” ?\. It does not apply to 1 other", Page(page).text)
-    assert "Probably replaced" not in Page(visit.get(f"/memory/{older}")).text
+    assert "Probably outdated" not in Page(visit.get(f"/memory/{older}")).text
     assert "contradictions" not in visit.call("get_memory_status")
     assert "Its record" not in Page(visit.get(f"/sessions/{session}")).text
     for path in ("/graph", "/projects", "/health", "/sessions", "/graph.json"):

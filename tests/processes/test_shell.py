@@ -265,7 +265,7 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
         assert line.split("\t") == [old, older, f"replaced by “{newer}” ({new})?"]
         at_terminal = " ".join(shell.at_a_terminal("list", "--review")[1].split())
         assert "If only part of a memory has changed, 'remembrancer edit ID' opens it." in at_terminal
-        assert f"replaced by “{newer}” ({new})" in shell("search", older)
+        assert f"outdated by “{newer}” ({new})?" in shell("search", older)
         assert "is neither forgotten nor replaced" in shell("restore", old, status=exit_codes.USAGE)
         assert f"'remembrancer undo {new if decision == '--both' else old}' undoes that" in shell("edit", old, decision)
         assert shell.pairs() == []
@@ -279,6 +279,7 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
         f"now” changes part of “{long}”. If so, run 'remembrancer edit {old}'. If it replaces all of it, run " in asked
     )
     assert f"--supersedes {old}'." in asked
+    assert "\tchanged in part by “Backups are kept 60 days" in shell("list", "--review")
     shell("edit", old, "--both")
     older, newer = "Anna reviews the database migrations", "Database migrations are reviewed by Piotr"
     old = shell.json("add", older)["memory_id"]
@@ -286,7 +287,7 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
     assert "Perhaps “Database migrations are reviewed" in shell.run("add", newer).stderr, "of itself, not of the next"
     [(_, new)] = shell.pairs()
     assert "possibly_superseded_by" not in shell.json("search", older)["memories"][0], "it is only doubtful"
-    assert f"replaced by “{newer}” ({new})?" in shell("search", older)
+    assert f"outdated by “{newer}” ({new})?" in shell("search", older)
     assert f". It is valid again, and this copy replaces the earlier one ({old})" in shell("add", older), (
         "it was in doubt"
     )
