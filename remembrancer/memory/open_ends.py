@@ -122,7 +122,7 @@ _LIMIT: Final = re.compile(
 """Text before a day on which nothing happens: "since", "until", or a bracket, since the day in "We use Postgres
 (2026-11-30)" only dates the text."""
 _STATES: Final = rf"\b(?i:{'|'.join(_LISTS['states'])})\b"
-_IRREGULAR: Final = rf"(?<!\bthe )(?<!\ba )(?<!\bmy )(?<!\bour )\b(?i:{'|'.join(_LISTS['past'])})\b"
+_IRREGULAR: Final = rf"\b(?<!\bthe )(?<!\ba )(?<!\bmy )(?<!\bour )(?i:{'|'.join(_LISTS['past'])})\b"
 """Verbs in the past, but not participles: "the lost key"."""
 _PAST: Final = rf"(?:(?:\b|^[A-Z](?!\w+ \w+s\b))[a-z]+[^\We]ed\b|{_IRREGULAR})"
 _INFINITIVES: Final = dict(pair.split("-") for pair in _LISTS["done"])
@@ -290,7 +290,8 @@ def says_done(text: str, task: str) -> bool:
 def closes(text: str, at: float, is_fact: bool, task: str, due: float | None) -> bool:
     """True if a text says that an open end is done, or is a fact that names no future day other than `due`."""
     days = moved_to(text, at, due), due and due_of_open_end(text, at, UTC)
-    return says_done(text, task) or (is_fact and not any(day and at < day != due for day in days))
+    is_report = says_done(text, task) and not is_task(text, at, UTC)  # "Bo wants the lease signed by Friday" is a task
+    return is_report or (is_fact and not any(day and at < day != due for day in days))
 
 
 def _day_of(named: re.Match[str], now: datetime, is_over: bool) -> datetime:

@@ -622,11 +622,14 @@ def test_what_moves_an_open_end_to_another_day_is_the_open_end_as_soon_as_it_rep
     ordered = rig.say("ordered it, delivery on 9 January 2024")
     inn = rig.say("book the inn", kind="open_end", due=REQUESTED_AT)
     booked = rig.say("booked the inn for 9 January 2024", kind="open_end")
-    for newer, older in ((moved, talk), (paid, rent), (given, fair), (ordered, seal), (booked, inn)):
+    lease, wanted = (
+        rig.say(f"{text} by 12 December 2023", kind="open_end") for text in ("sign it", "Bo wants it signed")
+    )
+    for newer, older in ((moved, talk), (paid, rent), (given, fair), (ordered, seal), (booked, inn), (wanted, lease)):
         rig.contradict(newer, older)
     pairs = rig.browse(FindUndecided(PROJECT, SESSION)).pairs
     asked = {each.newer.id: each.may_be_done for each in pairs}
-    assert asked == {moved: False, paid: True, given: False, ordered: True, booked: True}
+    assert asked == {moved: False, paid: True, given: False, ordered: True, booked: True, wanted: False}
     for newer, older in ((moved, talk), (paid, rent)):
         rig.replace(newer, older)
     at_once = rig.say("the talk is on 18 December 2023", supersedes=moved)
