@@ -576,6 +576,8 @@ async def test_the_command_shows_what_is_aside_for_a_while(home: Path, capsys: p
         assert [each["message"] for each in listed["set_aside"]] == ["gone", "gone"]
         contents = [each["operation"]["change"]["content"] for each in listed["set_aside"]]
         assert contents == ["content 0", "content 1"]
+    assert main(["admin", "queue"]) == 0
+    assert list(home.glob("queue.db*")) == [path], "to look leaves no log"
     write_rows(path, f"UPDATE rejected SET rejected_at = rejected_at - {REJECTED_KEPT_S} WHERE message = 'gone'")
     async with opened(path) as queue:
         assert (queue.depth, queue.rejected) == (2, 0)
