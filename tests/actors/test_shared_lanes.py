@@ -348,7 +348,9 @@ async def test_what_is_shared_is_exported_listed_and_examined(hosts: list[Host],
     assert examined[str(here.paths.database)] == ("ok", "")
 
 
-async def test_who_left_and_joins_again_has_what_both_have_done_meanwhile(hosts: list[Host]) -> None:
+async def test_who_left_and_joins_again_has_what_both_have_done_meanwhile(
+    hosts: list[Host], monkeypatch: pytest.MonkeyPatch
+) -> None:
     here, there = await both_sharing(hosts)
     lantern = await here.store("lantern", "the lantern burns oil")
     candle = await here.store("candle", "the candle burns wax")
@@ -360,6 +362,10 @@ async def test_who_left_and_joins_again_has_what_both_have_done_meanwhile(hosts:
     await there.done("own", UpdateMemory(lantern, content="the lantern burns gas"))
     await there.store("torch", "the torch burns pitch")
     await here.done("theirs", UpdateMemory(candle, content="the candle burns tallow"))
+    with monkeypatch.context() as small:
+        small.setattr("remembrancer.actors.store.shared_lane.MAX_ENTRY_BYTES", 1)
+        moved: Any = await there.share()
+        assert (moved.moved, moved.left) == (0, 3), "what the lane does not take stays"
     for _ in range(2):
         await there.share()
         await until(lambda: here.finds("project", "torch"))
