@@ -114,7 +114,7 @@ def advice_on(former: RememberedProject, here: Path) -> str:
         )
     return (
         f"{former.directory.name} had {count(former.memories, 'memory')} and is no longer at {place}. If this "
-        f"is that project, 'remembrancer admin projects move {place} {shlex.quote(str(here))}' brings them here."
+        f"is that project, run 'remembrancer admin projects move {place} {shlex.quote(str(here))}' to bring them here."
     )
 
 
@@ -127,7 +127,7 @@ def missing_projects(known: Sequence[KnownProject]) -> str:
     more = f" and {len(gone) - MOST_NAMED} more" if len(gone) > MOST_NAMED else ""
     return (
         f"These projects have memories, but are gone (moved, deleted or part of another repository): "
-        f"{named}{more}. 'remembrancer admin projects move OLD NEW' moves their memories to the new place."
+        f"{named}{more}. Run 'remembrancer admin projects move OLD NEW' to move their memories to the new place."
     )
 
 

@@ -222,7 +222,7 @@ class GatewayConnection:
 
 def _no_answer(error: OSError, tool: str = "") -> MemoryUnavailable:
     lost = "the connection was lost" if error.errno else error
-    again = "the text may have been stored, but running the same command again stores nothing twice"
+    again = "the text may have been stored; if you run the same command again, it is not stored twice"
     again = again if tool == "store_memory" else "try again in a moment"
     return MemoryUnavailable(f"the memory service does not answer: {lost}; {again}")
 

@@ -93,7 +93,7 @@ def _of_gateway(gateway: GatewayHealth, seen_by: ProjectRef | None) -> Iterator[
             yield Problem("queued", f"queued writes to {whose} have to wait: {why}", "they are retried automatically")
     for code, fault, advice in (
         ("http_unusable", gateway.http_error, "fix that, and run 'remembrancer down'; sessions work meanwhile"),
-        ("queue_unusable", gateway.queue_problem, "fix that; until then, writes are refused while the store is away"),
+        ("queue_unusable", gateway.queue_problem, "fix that; until then, writes are refused while the store is down"),
         ("queue_damaged", gateway.queue_damage, "delete the file that was set aside when you no longer need it"),
     ):
         if fault is not None:

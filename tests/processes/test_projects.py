@@ -78,7 +78,7 @@ async def test_a_moved_repository_is_named_and_finds_its_memories_again(home: Pa
             searched = await ran("search", "lantern", home=home, directory=new)
             assert (
                 f" memories and is no longer at '{old}'. If this is that project, "
-                f"'remembrancer admin projects move '{old}' '{new}''" in searched.stderr
+                f"run 'remembrancer admin projects move '{old}' '{new}'' to bring them here." in searched.stderr
             )
             assert str(old) in await named(home)
             context = (await client.call("get_memory_context"))["context_block"]

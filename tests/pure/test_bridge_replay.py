@@ -457,7 +457,7 @@ def test_a_command_that_loses_the_gateway_says_whether_it_may_be_given_again() -
         connection = object.__new__(GatewayConnection)
         connection._gateway = client
         gateway.close()
-        for tool, again in (("store_memory", "stores nothing twice"), ("search_memories", "try again in a moment")):
+        for tool, again in (("store_memory", "it is not stored twice"), ("search_memories", "try again in a moment")):
             with pytest.raises(MemoryUnavailable, match=f"answer: the connection was lost; .*{again}"):
                 connection._asked(tool, {})
 

@@ -262,7 +262,7 @@ def test_what_is_said_of_a_directory_that_became_part_of_a_repository_is_true(tm
     assert former
     assert advice_on(former, new) == (
         f"sub had 5 memories and is no longer at {sub}. If this is that project, "
-        f"'remembrancer admin projects move {sub} {new}' brings them here."
+        f"run 'remembrancer admin projects move {sub} {new}' to bring them here."
     )
 
 

@@ -364,7 +364,7 @@ class HttpServer:
             raise HttpRefusal(503, "the tokens of this server cannot be read; see gateway.log") from error
         if grant is None:
             reason = (
-                "this server needs a valid token, as 'Authorization: Bearer <token>'; run 'remembrancer token create' "
+                "this server needs a valid token ('Authorization: Bearer <token>'); run 'remembrancer token create' "
                 "to make one"
             )
             raise HttpRefusal(401, reason, {"WWW-Authenticate": 'Bearer error="invalid_token"'})
