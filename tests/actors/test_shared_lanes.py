@@ -365,7 +365,7 @@ async def test_who_left_and_joins_again_has_what_both_have_done_meanwhile(
     with monkeypatch.context() as small:
         small.setattr("remembrancer.actors.store.shared_lane.MAX_ENTRY_BYTES", 1)
         moved: Any = await there.share()
-        assert (moved.moved, moved.left) == (0, 3), "what the lane does not take stays"
+        assert (moved.memories, moved.left) == (0, 3), "what the lane does not take stays"
     for _ in range(2):
         await there.share()
         await until(lambda: here.finds("project", "torch"))
