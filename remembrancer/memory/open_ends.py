@@ -124,7 +124,8 @@ _LIMIT: Final = re.compile(
 _STATES: Final = rf"\b(?i:{'|'.join(_LISTS['states'])})\b"
 _IRREGULAR: Final = rf"\b(?<!\bthe )(?<!\ba )(?<!\bmy )(?<!\bour )(?i:{'|'.join(_LISTS['past'])})\b"
 """Verbs in the past, but not participles: "the lost key"."""
-_PAST: Final = rf"(?:(?:\b|^[A-Z](?!\w+ \w+s\b))[a-z]+[^\We]ed\b|{_IRREGULAR})"
+_NOT_PAST: Final = rf"(?!(?i:{'|'.join(_LISTS['not_past'])})\b)"
+_PAST: Final = rf"(?:(?:\b(?<!-)(?=[a-z])|^(?=[A-Z](?!\w+ \w+s\b))){_NOT_PAST}[A-Za-z][a-z]*[^\We]ed\b|{_IRREGULAR})"
 _INFINITIVES: Final = dict(pair.split("-") for pair in _LISTS["done"])
 _DONE: Final = re.compile(rf"(?<!\bbe )\b(?:\w+ed|{'|'.join(_INFINITIVES)})\b")
 _PLANNED: Final = re.compile(
