@@ -184,6 +184,26 @@ _VERB: Final = re.compile(
     re.IGNORECASE,
 )
 """Any other verb: "The trial ends", "Prices rise", "Bo answered", "Ana cut it"."""
+_LASTING: Final = rf"(?:{'|'.join(_LISTS['lasting'])})\b"
+_CHORE: Final = re.compile(
+    r"\W*(?:(?P<me>i)|we|some(?:one|body)|(?:my|his|her) \w+"
+    rf"|(?-i:(?!(?i:{'|'.join(_LISTS['anyone'])})\b)[A-Z][^\W\dA-Z]*(?:[^\Ws]|[aiu]s)))"
+    r"(?: \w+ly| still| also)* (?:must|ha(?:s|ve|['’]ve got) to|needs? to)(?: \w+ly| also| (?:not forget|remember) to)*"
+    rf" (?(me)(?!{_LASTING})\w+|(?:{_VERBS})) (?:(?:\w+ly|back|up|out|off|to|for|with|at) )*"
+    rf"(?:(?:{_ARTICLES}|him|us|me|them|it|\w+['’]s)\b|(?-i:[A-Z]))"
+    rf"(?!.*\b(?:{'|'.join(_LISTS['general'])}|(?:before|after) (?:an?|the|\w+ing))\b)"
+    r"|.{3,80} still (?:must|ha(?:s|ve) to|needs? to) be (?!able|kept|used|supported)\w+"
+    rf"|(?:i|we) still (?:must|have to|need(?! \d|.* \d|.* per\b)(?: to)?) (?!{_LASTING})"
+    r"|(?:i|we)(?: are| am|['’]re|['’]m) still waiting for",
+    re.IGNORECASE,
+)
+"""Something that one person, or "we", must do once: "Petra must sign the lease", but not "Tests must not sleep"."""
+_UNANSWERED: Final = re.compile(
+    r"(?:i|we) (?:never|haven['’]t) (?:got|heard) .*\b(?:answer|reply|from)\b", re.IGNORECASE
+)
+_OCCASION: Final = re.compile(
+    rf".*\bbefore (?:{_ARTICLES}|\w+['’]s) (?:\w+ )?(?:{'|'.join(_LISTS['occasions'])})[.!]?$", re.IGNORECASE
+)
 _MUST: Final = re.compile(r"(?:the|our|my|this|everything)\b.*\b(?:must|should|has to|needs to)\b.* by in ", re.I)
 _ENDED: Final = re.compile(
     r"(?i:^(?!.*\b(?:(?:delay|extend|move|postpone|push|reschedule|shift)(?:e?d)?|extension|put (?:off|back)"
@@ -412,13 +432,17 @@ def _coming_day(text: str) -> re.Match[str] | None:
 
 def is_task(text: str, at: float, zone: tzinfo | None = None) -> bool:
     """True for a list of open ends, for a short sentence with a deadline that has not passed at `at`, unless it states
-    a fact ("It expires by 5 December"), and for a task that begins with a known verb and names a day."""
+    a fact ("It expires by 5 December"), for a task with a known verb and a day or an occasion, and for something
+    that one person or "we" must do once."""
     if is_list_of_open_ends(text):
         return True
     text = _with_by(text.strip(), at)  # "zum 5. Dezember" looks like two sentences
     is_short = len(text) <= 300 and len(split_sentences(text)) == 1 and not _ASKS.match(text)
     due = due_in(text, at, zone)  # also None if there is no such day, as in "by 31 February"
-    if not is_short or not (_DUE.search(text) if due is None else due > at - DAY_S):
+    if is_short and due is None and not _DUE.search(text):
+        is_chore = _CHORE.match(text) or (_TASK.match(text) and _ONE.search(text) and _OCCASION.match(text))
+        return bool(_UNANSWERED.match(text) or (is_chore and not _RULE.search(text)))
+    if not is_short or (due is not None and due <= at - DAY_S):
         return False
     is_within = " by in " in text
     if not is_within and _DUE.search(text):

@@ -29,7 +29,7 @@ DEFAULT_IMPORTANCE: Final[dict[Kind, float]] = dict.fromkeys(
     ("architecture", "convention", "decision", "error_fix", "open_end", "pattern", "preference", "procedure"), 0.7
 )
 _KIND_WORDS: Final[dict[Kind, str]] = {
-    "fact": r"\b(not (yet |been )*decided|undecided)\b",
+    "fact": r"\b(not (yet |been )*decided|undecided)\b|^we never (came|got|had|heard|received|saw)\b",
     "decision": r"\b(decided|chose|we (switched|migrated) (to|from)|we moved (from|to (?-i:[A-Z])\w*)"
     r"|us(e|es|ing)\b[^.;]* instead of|decision (is |was )?to)\b|\bdecision( \d+)?:",
     "error_fix": r"\b(fixed (it|this|that|the)|(we|I|['’]ve) fixed|(have|has) fixed an?|fixed\b[^.;]* by \w+ing"
@@ -38,8 +38,9 @@ _KIND_WORDS: Final[dict[Kind, str]] = {
     r"|dislikes?|hates?|favou?rite)\b|^preference:",
     "procedure": r"^(to|how to) (?-i:[a-z])\w*.*[,:]|(^|[.:;]\s*|\b(we|you) )first .* then|\b(steps?:|run `)",
     "convention": r"((^|[.:;,*-]\s*)((in|on|for|at|with) [a-z]+ )?(always|never)"
+    r"|^(you|every\w*( \w+)?|each \w+|all \w+|nobody) (has|have|needs?) to\b"
     r"|\b(we|you|please|should|do) (always|never)|\bare (always|never) \w+(ed|tten)"
-    r"|(^|[^ei]\W|\wi\W|[^hw]e\W|[^s\W]he\W)must(n['’]t)?|\bwe must(n['’]t| not| never)"
+    r"|(^|[^ei]\W|\wi\W|[^hw]e\W|[^s\W]he\W)must(n['’]t)?|\bwe must(n['’]t| not| never| always)"
     r"|\bare named (?-i:[^A-Z]|[A-Z][^a-z])\S*|\bby convention|\bnaming (convention|rule|scheme)s?)\b|^convention:",
 }
 """The first pattern that matches decides."""
