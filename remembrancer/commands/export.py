@@ -46,6 +46,8 @@ def export(file: str | None, project: Sequence[str], markdown: bool, force: bool
         raise click.UsageError("--markdown writes a directory, so it cannot go to standard output; name a directory")
     default = f"remembrancer-{stamp(time.time())}" + ("" if markdown else ".jsonl")
     target = None if to_stdout else target_of(file, default, force=force)
+    if target is not None and not markdown and target.suffix not in ("", ".json", ".jsonl", ".ndjson"):
+        raise click.UsageError(f"an export is JSON Lines: name it {target.stem}.jsonl, or a directory with --markdown")
     projects = dict.fromkeys(place.project.id for named in project for place in Where(named).places)
     paths = paths_here()
     queued = len(read_queue(paths.write_queue)[0])
