@@ -151,8 +151,8 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
     links = [] if "already_known" in answer else [link for it, _ in stored for link in it.get("links", ())]
     older = [link["target"] for link in links if link["relation"] == "supersedes"]  # perhaps an expired copy
     for replaced in older or given["supersedes"] or ():
-        again = f". It is valid again, and this copy replaces the earlier one ({short(replaced)})"
-        line += f". It replaces: {_name_of(where, replaced, answer)}" if given["supersedes"] else again
+        named = _name_of(where, replaced, answer) if given["supersedes"] else f"its earlier copy {short(replaced)}"
+        line += f"\nIt replaces {named}"
     report = _done((answer, line))
     asked = [_remark_about(each, content, where.repeated) for each in answer.get("near", ())]
     asked += [
@@ -246,8 +246,8 @@ def edit(
     is_word = text and text != "-" and text.isascii() and " " not in text
     if is_word and (has_option or _is_id(where, str(text))):  # the end of an unquoted value, or another memory?
         raise click.UsageError(
-            f"{text!r} may be the new text, or belong to an option; use --content for a new text of one word, and put "
-            "an option's value of several words in quotes"
+            f"{text!r} may be the new text, another memory, or belong to an option; use --content for a new text of "
+            "one word, and put an option's value of several words in quotes"
         )
     content = _input_text() if text == "-" else content if text is None else text
     changes = without_none({"content": content, "done": done, **given})
@@ -519,15 +519,14 @@ def _undone(where: Where, answer: Answer) -> str:
     after = where.ask("get_memory", memory_id=answer["memory_id"], detail=True)
     valid_again = [f"{_name_of(where, old, {})} is valid again" for old in answer.get("valid_again", ())]
     fields = answer["restored_fields"]
-    undone = with_fields(word_of(answer["undone"], fields, done=not after.get("done")), fields)
-    undone = "restored to an earlier version" if undone == "restored" and "content" in fields else undone
-    now = ". It is now" if fields else ""
-    if after["status"] != "active":
-        undone, now = f"it was {undone}", f", and is now {after['status']}"
+    did = with_fields(word_of(answer["undone"], fields, done=not after.get("done")), fields)
+    did += " to an earlier version" if did == "restored" and "content" in fields else ""
+    did = did.removeprefix("changed ").strip("()")
+    now = "" if after["status"] == "active" else f"; it is {after['status']} now"
     if "valid_until" in fields and (has_ended(after) or answer["undone"] != "updated"):
-        now = ". It is expired again" if has_ended(after) else ". It is valid again"
-    scope = f"; its scope is {after['scope']} again" if answer["undone"] == "moved" else ""
-    line = f"Undone: {undone}{now}: “{excerpt(after['content'])}”{_state_of(after, fields)}{scope}"
+        now = f"; it is {'expired' if has_ended(after) else 'valid'} again"
+    now += f"; its scope is {after['scope']} again" if answer["undone"] == "moved" else ""
+    line = f"Undid the last change ({did}): “{excerpt(after['content'])}”{_state_of(after, fields)}{now}"
     return "; ".join([f"{line}  {short(after['id'])}", *valid_again])
 
 

@@ -450,7 +450,7 @@ def _waiting(where: Where, shows_all: bool) -> Report:
         return Report(facts, nothing)
     weak = 0 if shows_all else sum("weak" in row for row in facts["contradictions"])
     rows = [
-        (one_line(row["content"]), f"keep it for all your projects? ({row['reason']})", short(row["memory_id"]))
+        (one_line(row["content"]), f"use it in all your projects? ({row['reason']})", short(row["memory_id"]))
         for row in facts["proposals"]
     ]
     for name, why in (("contradictions", "replaced by “{}” ({})?"), ("alike", "nearly the same as “{}” ({})")):

@@ -113,7 +113,7 @@ def to_user(memory: Material, *, project_name: str = "") -> Verdict:
     if obstacle is not None:
         return Verdict(False, score, obstacle)
     if speaks:
-        return Verdict(True, score, "it is a preference of the user, and not about this project alone")
+        return Verdict(True, score, "it is a preference that is not only about this project")
     reached = _threshold(score, USER_SCORE)
     if not reached.promote:
         return reached

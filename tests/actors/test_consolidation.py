@@ -170,7 +170,7 @@ async def test_what_two_projects_say_of_the_user_goes_to_him_and_can_be_taken_ba
     one = await place.note(PREFERENCE, **fields)
     await place.live("session:last")
     assert await place.memories(None) == {}, "one project alone has said it"
-    assert await place.proposals() == {one: "it is a preference of the user, and not about this project alone"}
+    assert await place.proposals() == {one: "it is a preference that is not only about this project"}
     two = await place.note(f"{PREFERENCE}!", project=OTHER_PROJECT, **fields)
     await place.live("session:last", OTHER_PROJECT)
     shared = await place.memories(None)

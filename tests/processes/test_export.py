@@ -106,6 +106,7 @@ def test_what_is_exported_can_be_chosen(home: Path) -> None:
         (("-", "--project", str(home)), "no memories of p_"),
         ((str(write_lines(home / "there")),), "--force"),
         (("-", "--markdown"), "--markdown writes a directory"),
+        (("notes.md",), "an export is JSON Lines: name it notes.jsonl, or a directory with --markdown"),
     ):
         assert reason in done("backup", "export", *arguments, home=home, status=exit_codes.USAGE)
 
@@ -165,7 +166,7 @@ def test_an_undo_without_an_id_takes_an_import_as_one_run_and_no_change_from_its
     assert "Undo the import of 20" in refused.stderr
     memory_id = json.loads(done("list", *here, "--json", home=second))["memories"][0]["id"]
     done("tag", memory_id, "port", *here, home=second)
-    assert "Undone: tagged. " in done("undo", "--yes", *here, home=second), "the change since comes first"
+    assert "the last change (tagged): " in done("undo", "--yes", *here, home=second), "the change since comes first"
     assert done("undo", "--yes", *here, home=second).splitlines() == [
         f"{tmp_path.name}: 2 memories forgotten; another import brings them back",
         "the user: 1 memory forgotten; another import brings them back",
@@ -191,8 +192,8 @@ def test_an_undo_without_an_id_takes_an_import_as_one_run_and_no_change_from_its
     repeated = done("backup", "import", str(old), home=second)
     assert "0 memories imported, 3 already there (1 forgotten, see 'remembrancer list --forgotten').\n" in repeated
     done("restore", memory("one").id, home=second)
-    assert "Undone: it was restored, and is now forgotten: “what one says”" in done("undo", "--yes", home=second)
-    assert "Undone: forgotten. It is now: “what one says”" in done("undo", "--yes", home=second)
+    assert "(restored): “what one says”; it is forgotten now" in done("undo", "--yes", home=second)
+    assert "Undid the last change (forgotten): “what one says”" in done("undo", "--yes", home=second)
     undone = done("undo", "--yes", home=second)
     assert ": 3 memories forgotten; another" in undone, "although its history is of another day"
     assert "\timported\t3 memories\tundone\n" in done("log", home=second)

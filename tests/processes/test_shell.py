@@ -56,7 +56,7 @@ class Shell:
             done = place.run(*(ids.get(word, word) for word in shlex.split(given.removeprefix("other: "))))
             said = " ".join(f"{done.stdout} {done.stderr}".split())
             assert (done.returncode, "Traceback" in said) == (*(status or [0]), False), (line, said)
-            ids |= {name: done.stdout.partition(". It replaces: ")[0].split()[-1]} if name else {}
+            ids |= {name: done.stdout.partition("\nIt replaces ")[0].split()[-1]} if name else {}
             for known, memory_id in ids.items():
                 said = said.replace(memory_id, known)
             assert (says.removeprefix("!") in said) is not says.startswith("!"), (line, said)
@@ -288,9 +288,7 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
     [(_, new)] = shell.pairs()
     assert "possibly_superseded_by" not in shell.json("search", older)["memories"][0], "it is only doubtful"
     assert f"outdated by “{newer}” ({new})?" in shell("search", older)
-    assert f". It is valid again, and this copy replaces the earlier one ({old})" in shell("add", older), (
-        "it was in doubt"
-    )
+    assert f"\nIt replaces its earlier copy {old}\n" in shell("add", older), "it was in doubt"
     shell("undo", "--yes")
     shell("edit", old, "--both")
     older, newer = "Lunch for the crew is at noon in the barn", "The crew has lunch in the canteen"
@@ -410,11 +408,11 @@ def test_what_is_to_be_copied_is_not_broken_at_the_edge_of_a_terminal(shell: She
 def test_a_pair_that_was_settled_waits_again_after_an_undo(shell: Shell) -> None:
     old, new = (shell.json("add", f"the lantern listens on port {port}")["memory_id"] for port in ("8080", "9090 now"))
     asyncio.run(until(shell.pairs))
-    again = "Undone: kept alongside another: “the lantern listens on port 9090 now”"
+    again = "Undid the last change (kept alongside another): “the lantern listens on port 9090 now”"
     for settled, undo, undone in (
         (("edit", old, "--both"), ("undo", "--yes"), again),
         (("edit", old, "--both"), ("undo", new), again),
-        (("edit", old, "--supersedes", new), ("undo", "--yes"), "Undone: replaced. It is valid again: “"),
+        (("edit", old, "--supersedes", new), ("undo", "--yes"), "listens on port 9090 now”; it is valid again"),
     ):
         assert ("undo " in shell(*settled), "Nothing is waiting" in shell("list", "--review")) == (True, True)
         assert undone in shell(*undo)
@@ -547,7 +545,7 @@ def test_the_log_has_the_run_of_a_sessions_end_and_an_undo_takes_it_back_as_a_wh
     assert "made of" not in shell("list")
     assert "it had already been undone" in shell("undo", run_id)
     assert "no run with the id run:unknown" in shell("undo", "run:unknown", status=exit_codes.USAGE)
-    assert f"Undone: it was stored, and is now forgotten: “{texts[-1]}”" in shell("undo", "--yes")
+    assert f"(stored): “{texts[-1]}”, an observation; it is forgotten now" in shell("undo", "--yes")
 
 
 def test_the_end_and_the_day_that_an_assistant_gave_are_told_as_they_are(shell: Shell) -> None:
@@ -565,7 +563,7 @@ def test_the_end_and_the_day_that_an_assistant_gave_are_told_as_they_are(shell: 
     shell("forget", permit)
     assert "(still expired)" in shell("restore", permit), "no second restore would make it valid"
     began = time.time()
-    assert "Undone: changed (its end). It is now: “The hall" in shell("undo", hall)
+    assert "Undid the last change (its end): “The hall" in shell("undo", hall)
     assert shell.json("admin", "projects")["projects"][0]["last_used_at"] > began, "the shell came after the session"
     for zone in ("UTC", "America/New_York"):
         assert "0001-01-01" in shell.at_a_terminal("list", TZ=zone)[1]
@@ -579,7 +577,7 @@ def test_an_undo_at_a_terminal_asks_once_before_it_forgets(shell: Shell) -> None
     assert len(shell("list").splitlines()) == 1
     status, shown = shell.at_a_terminal("undo", says="y\n")
     assert (status, shown.count("[y/N]")) == (exit_codes.OK, 1), shown
-    assert "is now forgotten" in " ".join(shown.split())
+    assert "; it is forgotten now" in " ".join(shown.split())
 
 
 def test_a_terminal_shows_the_beginning_of_a_long_memory_and_a_pipe_all_of_it(shell: Shell) -> None:
@@ -598,7 +596,7 @@ def test_a_terminal_shows_the_beginning_of_a_long_memory_and_a_pipe_all_of_it(sh
     shell("add", "A storm damaged it. " * 9, "--summary", "The storm", "--on", "2024-02-03")
     assert [line.split("\t")[3] for line in shell("log").splitlines()][1:] == ["The quay wall is straight", "The storm"]
     assert shell("log", "2024-02-03").split("\t")[3] == "The storm"
-    assert re.fullmatch(r"Undone: changed \(summary\)\. It is now: “The quay.*", shell("undo", wall).strip())
+    assert re.fullmatch(r"Undid the last change \(summary\): “The quay.*", shell("undo", wall).strip())
 
 
 def test_a_search_at_a_terminal_shows_the_best_five_and_how_many_are_weaker(shell: Shell) -> None:
