@@ -100,8 +100,8 @@ class SqliteFile:
         """Held during a transaction, since each shared lane is written by its own thread."""
         self._synchronous = synchronous
         self.commits = 0
-        self.accesses = 0
-        """The number of transactions that only counted accesses."""
+        self.writes = 0
+        """The number of transactions, except those that only counted accesses."""
         self.damage: str | None = None
         try:
             schema.check(path, self._wait_s)
@@ -226,8 +226,8 @@ class SqliteFile:
                 try:
                     yield self.writer
                     self.writer.execute("COMMIT")
-                    self.accesses += is_access
                     self.commits += 1
+                    self.writes += not is_access
                 except BaseException:
                     if self.writer.in_transaction:  # on a full disk, SQLite has ended the transaction
                         self.writer.execute("ROLLBACK")

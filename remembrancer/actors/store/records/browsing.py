@@ -242,7 +242,7 @@ def pairs_in_review(
 ) -> Sequence[Pair]:
     """Most probable first. `alike` adds pairs that say nearly the same thing, `with_hidden` those that Review omits."""
     file, numbers = records.spaces.file, records.spaces.numbers
-    return _pairs_at(file, numbers, session_id, alike, with_hidden, file.commits - file.accesses)
+    return _pairs_at(file, numbers, session_id, alike, with_hidden, file.writes)
 
 
 @lru_cache(maxsize=4)
