@@ -69,9 +69,7 @@ _LATER: Final = (
     rf"(?P<in>in )?(?!the |last )(?P<count>\d{{1,2}}|{'|'.join(COUNTS)}) (?P<unit>day|week|fortnight|month)s?"
     rf"(?(in)| from (?:now|today|(?P<first>{WEEKDAY})))"
 )
-_LAST: Final = re.compile(
-    r"(?<![oeru][nsri]day) (?=(?:today|tonight|(?:(?:the )?end of )?next (?:week|month))[ .!]*$)", re.IGNORECASE
-)
+_LAST: Final = re.compile(r"(?<![nsri]day) (?=(?:today|tonight|(?:(?:the )?end of )?next (?:week|month))[ .!]*$)", re.I)
 """The space before a day in the last words of an open end: "Groceries today", but not "Friday next week"."""
 _DUE: Final = re.compile(
     r"\b(?P<how>due|by|before|deadline\b[^.:;\n]{0,60}?(?::| is(?: now)?)|deadline) (?:on |at |in (?=31 february))?"
@@ -126,8 +124,8 @@ _LIMIT: Final = re.compile(
 _STATES: Final = rf"\b(?i:{'|'.join(_LISTS['states'])})\b"
 _IRREGULAR: Final = rf"\b(?<!\bthe )(?<!\ba )(?<!\bmy )(?<!\bour )(?i:{'|'.join(_LISTS['past'])})\b"
 """Verbs in the past, but not participles: "the lost key"."""
-_NOT_PAST: Final = rf"(?!(?i:{'|'.join(_LISTS['not_past'])})\b)"
-_PAST: Final = rf"(?:(?:\b(?<!-)(?=[a-z])|^(?=[A-Z](?!\w+ \w+s\b))){_NOT_PAST}[A-Za-z][a-z]*[^\We]ed\b|{_IRREGULAR})"
+_ED: Final = rf"(?!(?i:{'|'.join(_LISTS['not_past'])})\b)[A-Za-z][a-z]*[^\We]ed\b"
+_PAST: Final = rf"(?:(?:\b(?<!-)(?=[a-z])|^(?=[A-Z](?!\w+ \w+s\b))){_ED}|{_IRREGULAR})"
 _INFINITIVES: Final = dict(pair.split("-") for pair in _LISTS["done"])
 _DONE: Final = re.compile(rf"(?<!\bbe )\b(?:\w+ed|{'|'.join(_INFINITIVES)})\b")
 _PLANNED: Final = re.compile(
@@ -145,14 +143,6 @@ _END: Final = {
     **{"week": relativedelta(weekday=FR), "month": relativedelta(day=31), "year": relativedelta(month=12, day=31)},
     **{name: relativedelta(month=1 + number, day=31) for number, name in enumerate(MONTHS)},
 }
-_AS_BY: Final = re.compile(
-    r"\bn(?:o|ot) later than\b|\b(?P<within>within) (?:the next )?(?=\w+ (?:day|week|fortnight|month)s?\b)"
-    r"|\b(?P<must>(?:must|has to|have to|needs? to) be (?!kept|stored|used)\w+(?:ed|nt|id|ne)\b[^,;:?!\n]{0,200})"
-    r" until\b|\b(?P<have>ha(?:s|ve) until)\b",
-    re.IGNORECASE,
-)
-"""Words that mean "by": "no later than", "within two weeks", "has until", and "until" after "must be done"."""
-_BY: Final = {"within": "by in ", "have": "must by"}
 _DUTY: Final = re.compile(
     rf" ?\b(?:(?:is|are|has|have|been|needs?|expected|supposed) )*(?:to(?! (?:{_ARTICLES})\b| (?-i:[A-Z\d]))"
     rf"|(?:would like|{'|'.join(_LISTS['duties'])})(?! not\b| to (?!(?:get|have|hear|know|read|receive|see)\b))"
@@ -196,16 +186,12 @@ _CHORE: Final = re.compile(
     rf"(?!.*\b(?:{'|'.join(_LISTS['general'])}|(?:before|after) (?:an?|the|\w+ing))\b)"
     r"|.{3,80} still (?:must|ha(?:s|ve) to|needs? to) be (?!able|kept|used|supported)\w+"
     rf"|(?:i|we) still (?:must|have to|need(?! \d|.* \d|.* per\b)(?: to)?) (?!{_LASTING})"
-    r"|(?:i|we)(?: are| am|['’]re|['’]m) still waiting for",
+    r"|(?:i|we)(?:(?: are| am|['’]\w+) still waiting for| (?:never|haven['’]t) (?:heard|got an? \w+) (?:back |from ))"
+    rf"|(?:please |(?:i|we) (?:must |have to |need to ))?(?:{_VERBS}) .*\bbefore (?:{_ARTICLES}|\w+['’]s) (?:\w+ )?"
+    rf"(?:{'|'.join(_LISTS['occasions'])})[.!]?$",
     re.IGNORECASE,
 )
 """Something that one person, or "we", must do once: "Petra must sign the lease", but not "Tests must not sleep"."""
-_UNANSWERED: Final = re.compile(
-    r"(?:i|we) (?:never|haven['’]t) (?:got|heard) .*\b(?:answer|reply|from)\b", re.IGNORECASE
-)
-_OCCASION: Final = re.compile(
-    rf".*\bbefore (?:{_ARTICLES}|\w+['’]s) (?:\w+ )?(?:{'|'.join(_LISTS['occasions'])})[.!]?$", re.IGNORECASE
-)
 _MUST: Final = re.compile(r"(?:the|our|my|this|everything)\b.*\b(?:must|should|has to|needs to)\b.* by in ", re.I)
 _ENDED: Final = re.compile(
     rf"(?i:^(?!.*\b(?:{_MOVE}(?:r?e?d)?|extension|put (?:off|back)|brought forward|instead|replacement|now (?:have|on)"
@@ -364,14 +350,12 @@ def day_named(text: str, at: float) -> float | None:
 
 
 def _with_by(text: str, at: float) -> str:
-    """Write dates as ISO dates, mid-month as the 15th, and English and German synonyms of "by" as "by"."""
-    text = with_iso_dates(text, at)
-    text = _AS_BY.sub(lambda due: f"{due['must'] or ''} {_BY.get(due.lastgroup or '', 'by')}".lstrip(), text)
-    return _with_plain_days(_GERMAN_DUE.sub(_due_in_english, text))
+    """Write German deadlines as English ones, and both as `_with_plain_days` does."""
+    return _with_plain_days(_GERMAN_DUE.sub(_due_in_english, _with_plain_days(text, at)))
 
 
 def _with_plain_days(text: str, at: float = 0.0) -> str:
-    """Write dates as ISO dates, "next week on Friday" as "Friday next week", and what is not understood as no day."""
+    """Write dates as ISO dates, synonyms of "by" as "by", mid-month as the 15th, and other phrases as no day."""
     text = with_iso_dates(text, at)
     for words, plain in _REWRITINGS:
         text = words.sub(plain, text)
@@ -443,8 +427,8 @@ def is_task(text: str, at: float, zone: tzinfo | None = None) -> bool:
     is_short = len(text) <= 300 and len(split_sentences(text)) == 1 and not _ASKS.match(text)
     due = due_in(text, at, zone)  # also None if there is no such day, as in "by 31 February"
     if is_short and due is None and not _DUE.search(text):
-        is_chore = _CHORE.match(text) or (_TASK.match(text) and _ONE.search(text) and _OCCASION.match(text))
-        return bool(_UNANSWERED.match(text) or (is_chore and not _RULE.search(text)))
+        chore = _CHORE.match(text)
+        return chore is not None and not _RULE.search(text, chore.end())
     if not is_short or (due is not None and due <= at - DAY_S):
         return False
     is_within = " by in " in text
