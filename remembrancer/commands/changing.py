@@ -243,8 +243,9 @@ def edit(
     if text is not None and content is not None:
         raise click.UsageError("the new text is given twice; give it either with --content or without")
     has_option = bool(tags or reason or to or settled or without_none(given))
-    is_word = text and text != "-" and text.isascii() and " " not in text
-    if is_word and (has_option or _is_id(where, str(text))):  # the end of an unquoted value, or another memory?
+    with suppress(InvalidInput, NotFound, MemoryUnavailable):
+        has_option |= bool(text and where.ask("get_memory", memory_id=id_or_part(text)))  # another memory?
+    if has_option and text and text != "-" and text.isascii() and " " not in text:  # the end of an unquoted value?
         raise click.UsageError(
             f"{text!r} may be the new text, another memory, or belong to an option; use --content for a new text of "
             "one word, and put an option's value of several words in quotes"
@@ -285,12 +286,6 @@ def edit(
     outcome = with_fields(word_of("closed" if is_closed else "updated", changed, done=done is True), changed)
     line = f"{outcome.capitalize()}: {name}{'' if outcome == 'closed' else state}; {where.undo(memory)} undoes it"
     return _done((answer, line if changed else UNCHANGED))
-
-
-def _is_id(where: Where, text: str) -> bool:
-    with suppress(InvalidInput, NotFound, MemoryUnavailable):
-        return bool(where.ask("get_memory", memory_id=id_or_part(text)))
-    return False
 
 
 def _settle(where: Where, memory: str, other: str, is_replaced: bool, reason: str | None) -> Report:
@@ -443,9 +438,8 @@ def _erase(where: Where, memories: Sequence[str], *, yes: bool) -> Report:
         lines.append(f"{name} {verb}{made}{also}{_left_expired(where, older)}")
     kept = " and ".join(map(str, sorted(paths_here().home.glob(f"{REPLACED}*"))))
     also = f", perhaps also {kept}" if kept else ""
-    lines.append(f"Earlier backups and exports still contain it{also}.")
-    lines.append("Memories that say it in other words are kept: 'remembrancer search' finds them.")
-    return Report({"erased": erased}, lines)
+    others = "Memories that say it in other words are kept: 'remembrancer search' finds them."
+    return Report({"erased": erased}, [*lines, f"Earlier backups and exports still contain it{also}.", others])
 
 
 @memory_command(IDS, option("--version", type=click.IntRange(1), metavar="N", help="The version to return to."), REASON)

@@ -1,6 +1,5 @@
 """`remembrancer admin maintain`: runs maintenance now instead of when it is due."""
 
-from collections.abc import Iterator
 from typing import Final, get_args
 
 import msgspec
@@ -85,7 +84,9 @@ def _lines(visits: list[Visit], *, dry_run: bool, is_whole: bool) -> list[str]:
         what = ", its shared memories" if visit.shared else ""
         name = USER if place is None else directory_of(place.path)
         lines.append(f"{name}{what}: {', '.join(counts)}")
-        lines += [f"  {line}" for line in _memory_lines(place, report)]
+        named = [(sort.removesuffix("s"), memory_id) for sort in SORTS for memory_id in report.of(sort).ids]
+        words = first_words(paths_here(), [] if place is None else [place.id], [memory_id for _, memory_id in named])
+        lines += [f"  {sort}: {words.get(memory_id, 'gone')}  {short(memory_id)}" for sort, memory_id in named]
         where = "--user" if place is None else f"--project {place.id}"
         lines += [f"  to undo: remembrancer undo {run_id} {where}" for run_id in report.run_ids]
     if dry_run:
@@ -93,11 +94,3 @@ def _lines(visits: list[Visit], *, dry_run: bool, is_whole: bool) -> list[str]:
     elif is_whole and not any(visit.outcome.done for visit in visits):
         lines.append("There was nothing to do.")
     return lines
-
-
-def _memory_lines(place: Owner, report: Maintained) -> Iterator[str]:
-    named = [(sort.removesuffix("s"), memory_id) for sort in SORTS for memory_id in report.of(sort).ids]
-    ids = [memory_id for _, memory_id in named]
-    words = first_words(paths_here(), [] if place is None else [place.id], ids)
-    for what, memory_id in named:
-        yield f"{what}: {words.get(memory_id, 'gone')}  {short(memory_id)}"

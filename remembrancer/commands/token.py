@@ -44,7 +44,10 @@ def create(name: str, project: Sequence[Path], read_only: bool, no_user: bool, e
     now = time.time()
     name = clean_name(name, field="NAME", longest=MAX_NAME)
     projects = tuple(str(directory.absolute()) for directory in project or [Path()])
-    expires_at = None if expires is None else _moment(expires, now)
+    span = None if expires is None else _SPAN.fullmatch(expires)
+    if expires is not None and span is None:
+        raise InvalidInput(f"--expires needs 12h, 30d or 8w, not {expires[:40]!r}")
+    expires_at = None if span is None else now + int(span[1]) * _SECONDS[span[2]]
     token = Tokens(paths_here().home).create(
         name, projects, now, expires_at=expires_at, read_only=read_only, sees_user=not no_user
     )
@@ -74,12 +77,6 @@ def revoke(name: str) -> Report:
 token = Group(
     "token", *(create, list_tokens, revoke), help="Manage the tokens for access over HTTP (remembrancer up --http)."
 )
-
-
-def _moment(text: str, now: float) -> float:
-    if (span := _SPAN.fullmatch(text)) is None:
-        raise InvalidInput(f"--expires needs 12h, 30d or 8w, not {text[:40]!r}")
-    return now + int(span[1]) * _SECONDS[span[2]]
 
 
 def _is_over(grant: Grant, now: float) -> bool:

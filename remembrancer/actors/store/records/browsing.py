@@ -255,11 +255,11 @@ def _pairs_at(
 
 
 def _waiting(records: Reader, session_id: str, *, alike: bool) -> list[Pair]:
-    # A memory that is valid until a future day may be replaced before then, but does not replace others. One that is
-    # done may replace others, but is not replaced itself.
+    # A memory that is valid until a future day may be replaced, but replaces no other. One that is done may replace an
+    # open end, but is not replaced.
     def may_wait(one: str, other: str) -> str:
         ends = f"l.relation = 'contradicts' AND {one}.valid_until > ?4 AND {is_newer(other, one)}"
-        replaces = f"l.relation = 'contradicts' AND {is_newer(one, other)}"
+        replaces = f"l.relation = 'contradicts' AND {other}.kind = '{OPEN_END}' AND {is_newer(one, other)}"
         return f"({one}.valid_until IS NULL OR ({ends})) AND (NOT {one}.done OR ({replaces}))"
 
     rows = records.spaces.read(
@@ -351,11 +351,8 @@ def doubted_in_review(records: Reader, session_id: str, memories: Sequence[Liste
         return tuple(memories)
     pairs = {(pair.older.id, pair.newer.id) for pair in pairs_in_review(records, session_id)}
 
-    def in_review(memory: Listed) -> Listed:
-        newer = tuple(each for each in memory.possibly_superseded_by if (memory.id, each) in pairs)
-        return msgspec.structs.replace(memory, possibly_superseded_by=newer)
-
-    return tuple(in_review(each) if each.possibly_superseded_by else each for each in memories)
+    asked = (tuple(by for by in each.possibly_superseded_by if (each.id, by) in pairs) for each in memories)
+    return tuple(map(lambda memory, by: msgspec.structs.replace(memory, possibly_superseded_by=by), memories, asked))
 
 
 def _graph(records: Reader, request: ReadGraph) -> GraphFound:

@@ -42,37 +42,30 @@ class RememberedProject(NamedTuple):
         return Path(directory_of(self.path))
 
 
-def may_be_moved(former: RememberedProject, new: Path, created_at: float | None, oldest: float, now: float) -> bool:
-    """True if `former`, whose directory is gone, may have been moved to `new`: `new` is the same directory after `git
-    init`, has the same name, or is next to it and contains something (`oldest`, a time) older than the newest memory.
-    If `new` has memories (`created_at` is not None), it must be recent, and `former` must not have been used since."""
-    old = former.directory
-    is_late = created_at is not None and (now - created_at > NEW_S or former.last_used_at > created_at)
-    is_renamed = old.parent == new.parent and oldest < former.newest_at
-    return old == new or (not is_late and (old.name == new.name or is_renamed))
-
-
 def former_project(
     remembered: Iterable[tuple[Any, ...]], project: ProjectRef, directory: Path, now: float
 ) -> RememberedProject | None:
-    """The project in the rows of `REMEMBERED` that was probably moved to `project`, as seen from a directory."""
+    """The project in the rows of `REMEMBERED` that was probably moved to `project`, as seen from a directory. Its own
+    directory is gone, and the new one is the same after `git init`, has the same name, or is next to it and contains
+    something older than the newest memory. If `project` has memories, it must be recent, and the former one unused
+    since."""
     known = [RememberedProject(*row) for row in remembered]
-    created_at = next((each.created_at for each in known if each.id == project.id), None)
-    here, oldest = Path(directory_of(project.path)), math.inf
+    created_at = next((each.created_at for each in known if each.id == project.id), now)
+    here, oldest, is_new = Path(directory_of(project.path)), math.inf, now - created_at <= NEW_S
 
     def is_missing(former: RememberedProject) -> bool:
         return is_gone(ProjectRef(former.id, former.path))
 
+    def may_be(former: RememberedProject) -> bool:
+        place, is_late = former.directory, not is_new or former.last_used_at > created_at
+        is_renamed = place.parent == here.parent and oldest < former.newest_at
+        return place in (directory, here) or (not is_late and (place.name == here.name or is_renamed))
+
     # Reads the disk as little as possible, since every request for context runs this.
-    is_new = created_at is None or now - created_at <= NEW_S
     if is_new and any(each.directory.parent == here.parent and is_missing(each) for each in known):
         with suppress(OSError), os.scandir(here) as entries:
             oldest = min((entry.stat(follow_symlinks=False).st_mtime for entry in entries), default=math.inf)
-    near = [
-        each
-        for each in known
-        if (each.directory == directory or may_be_moved(each, here, created_at, oldest, now)) and is_missing(each)
-    ]
+    near = [each for each in known if may_be(each) and is_missing(each)]
 
     def distance(former: RememberedProject) -> tuple[bool, ...]:
         place = former.directory
