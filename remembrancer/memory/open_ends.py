@@ -115,7 +115,7 @@ _COMING: Final = re.compile(
 _MOVE: Final = "(?:adjourn|change|defer|delay|extend|move|postpone|push|rearrange|reschedule|shift|switch)"
 _LIMIT: Final = re.compile(
     r"(?:\b(?:since|from|(?<!night )of|until|till|after|before|by|through|between|(?<! \d )(?<! \d\d )and)|[–(-])"
-    rf" ?(?:(?:the|on|{WEEKDAY},?) )*$"
+    rf" ?(?:(?:the|on|in|{WEEKDAY},?) )*$"
     rf"|(?:^(?!.*\b(?:{_MOVE}r?e?d|set|put|brought)\b).*\b|(?<!from )\b\d\d? )to (?:the )?$",
     re.IGNORECASE,
 )
