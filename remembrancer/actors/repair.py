@@ -190,7 +190,7 @@ def _rows(
 
 
 def _may_exist(source: sqlite3.Connection, table: _Table, key: Key) -> bool:
-    """True if there is a row with this key, or damage may hide one."""
+    """True if there is a row with this key, or if damage may be hiding one."""
     where = " AND ".join(f"{column} = ?" for column in table.key)
     try:
         return bool(source.execute(f"SELECT * FROM t NOT INDEXED WHERE {where}", key).fetchall())  # noqa: S608

@@ -85,8 +85,8 @@ def filters_of(view: View) -> dict[str, Any]:
 
 
 async def search(view: View, refused: str = "") -> Response:
-    """Show the memories that match a query, which may be an id or a question about all open ends, or else the latest
-    ones. `refused` is the reason why the text under *Add a memory* was not stored."""
+    """Show the memories that match a query (which may be an id, or a question about all open ends); without a query,
+    show the latest ones. `refused` is the reason why the text under *Add a memory* was not stored."""
     question, source, filters = view.query("q"), view.query("source"), filters_of(view)
     asks_for_all = asks_for_open_ends(question) and not (filters["kinds"] or source)
     order: Order = "due" if asks_for_all else next((each for each in ORDERS if each == view.query("order")), "latest")

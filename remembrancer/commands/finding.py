@@ -677,7 +677,8 @@ def minute(at: str) -> str:
 
 
 def local_time(text: str) -> str:
-    """A time from an answer, in local time. A day (perhaps as midnight UTC) and other texts are unchanged."""
+    """A time from an answer, in local time. A date (which may be given as midnight UTC) or any other text is returned
+    unchanged."""
     text = text.removesuffix("T00:00:00Z")
     with suppress(OverflowError):  # at either end of the calendar
         return minute(text) if TIME.fullmatch(text) else text

@@ -30,7 +30,7 @@ LEAST_START_S = 0.25
 
 
 def reach(starter: Starter, until: float) -> socket.socket | None:
-    """Connect by `until` (`time.monotonic`). Returns None on failure, for which `starter` may have the reason. Starts a
+    """Connect by `until` (`time.monotonic`). Returns None on failure; `starter` may know the reason. Starts a
     runtime if none is running, even if it will be ready too late for this caller."""
     while (link := starter.dial()) is None:
         now = time.monotonic()

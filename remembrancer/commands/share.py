@@ -78,7 +78,7 @@ def server_config(host: Sequence[str], out: Path) -> Report:
         f"The keys that admit machines are in {paths_here().home / 'sharing'}: back them up and keep them secret.",
     ]
     if addresses[0].is_local:
-        warning = "No other machine can reach this address, so this is only a trial; give another address with --host."
+        warning = "No other machine can reach this address, so it is only good for testing: use another --host."
         lines = [warning, *lines]
     written = {name: sorted(of_server) for name, of_server in files.items()}
     servers = [address.url for address in addresses]

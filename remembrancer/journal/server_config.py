@@ -78,7 +78,8 @@ class Certificates(NamedTuple):
 def server_files(
     authority: Authority, certificates: Certificates, addresses: Sequence[Address]
 ) -> dict[str, dict[str, str]]:
-    """The files of each server, by the name of its directory, where `nats-server -c server.conf` starts it."""
+    """Each server's files, keyed by the name of its directory. Run `nats-server -c server.conf` in that directory to
+    start the server."""
     template = Template(_CONFIGURATION.read_text(), trim_blocks=True, undefined=StrictUndefined)
     apart, made = CLUSTER_PORT - PORT, {}
     for number, own in enumerate(addresses, 1):

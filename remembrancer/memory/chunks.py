@@ -29,7 +29,8 @@ _WORD: Final = re.compile(r"\s+")
 
 
 class Chunk(NamedTuple):
-    """Line numbers start at 1 and are inclusive. The end lines may be partial. `heading` looks like `Setup > Linux`."""
+    """Line numbers start at 1 and are inclusive. The first and last lines may be partial. `heading` looks like `Setup >
+    Linux`."""
 
     start_line: int
     end_line: int

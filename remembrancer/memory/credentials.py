@@ -50,7 +50,8 @@ Check = Callable[[Any], bool]
 
 @dataclass(eq=False)
 class Rule:
-    """At least one check must accept a match. Without checks, it needs this entropy and must not be an exception."""
+    """At least one check must accept a match. If there are no checks, the match must have at least this much entropy
+    and must not be an exception."""
 
     name: str
     regex: str

@@ -93,7 +93,7 @@ _HAPPENED: Final = re.compile(
     rf"|\b(?:{'|'.join(_LISTS['happened'])}|went(?! (?:back|down|from|over|to|up|with)\b))\b",
     re.IGNORECASE,
 )
-"""An event that is over: "was down for an hour", "lost 1:3", but not "was brought forward to Thursday"."""
+"""An event that is over: "was down for an hour", "lost 3-1", but not "was brought forward to Thursday"."""
 _FOR_A_TIME: Final = re.compile(r"\bagain\b|\bfor .{1,20}\b(?:minute|hour|day|week)s?\b", re.IGNORECASE)
 _FIGURE: Final = re.compile(
     r"\b(?:cost|counted|delivered|earned|got|had|lasted|made|packed|received|returned|shipped|sold|spent|took|was|were)"

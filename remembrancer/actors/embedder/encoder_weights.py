@@ -29,8 +29,8 @@ class Product(NamedTuple):
 
 
 class EncoderWeights(Protocol):
-    """The names of weights are `emb.ln` and, with a layer's number, `l0.q`, `k`, `v`, `ao` (the attention's output),
-    `aln` (the norm after it), `fi`, `fo` (in and out of the inner layer) and `oln`."""
+    """Weights are named `emb.ln` or, prefixed with the layer number as in `l0.q`: `q`, `k`, `v`, `ao` (attention
+    output), `aln` (the norm after it), `fi` and `fo` (input and output of the inner layer), and `oln`."""
 
     layers: int
 

@@ -448,7 +448,7 @@ class Drain:
                     await changed.wait()
 
     async def _round(self) -> bool:
-        """Send a batch of each lane that is due, failed lanes last. Returns True if there was nothing to send."""
+        """Send a batch from each lane that is due, failed lanes last. Returns True if there was nothing to send."""
         if self._queue.problem is not None:
             await self._queue.open()
         now = time.monotonic()

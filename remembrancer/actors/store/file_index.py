@@ -44,7 +44,7 @@ class FileFilter(NamedTuple):
 
 
 class IndexedChunk(NamedTuple):
-    """`text` is the number of the chunk's text, `mtime_ns` the modification time of its file."""
+    """`text` is the row id of the chunk's text; `mtime_ns` is the modification time of its file."""
 
     text: int
     path: str

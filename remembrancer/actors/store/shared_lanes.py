@@ -283,8 +283,8 @@ class SharedLanes:
     def _import(self, lane: SharedLane, project: ProjectRef, memory: PortableMemory) -> Operation:
         """Return the operation that imports a memory. This host becomes the author of all changes without a member. The
         operation can be repeated, since an existing memory is not changed. Entries from a session are omitted, since
-        other members may not see them. The user's memories keep their full history; of two memories with the same text,
-        only one history remains."""
+        other members may not see them. The user's memories keep their full history; if two memories have the same text,
+        only one of their histories is kept."""
         is_users = project.id == USER
         history = tuple(
             msgspec.structs.replace(entry, details={"member": lane.member, **entry.details})

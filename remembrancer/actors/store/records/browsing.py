@@ -346,7 +346,7 @@ def _without_rivals(waiting: Sequence[Pair]) -> list[Pair]:
 
 
 def doubted_in_review(records: Reader, session_id: str, memories: Sequence[Listed]) -> tuple[Listed, ...]:
-    """Remove the mark of doubt from memories that Review does not list as doubtful."""
+    """Clear the doubtful flag on memories that Review does not list as doubtful."""
     if not any(each.possibly_superseded_by for each in memories):
         return tuple(memories)
     pairs = {(pair.older.id, pair.newer.id) for pair in pairs_in_review(records, session_id)}

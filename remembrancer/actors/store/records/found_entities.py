@@ -30,7 +30,7 @@ FOUND_ORDINAL: Final = -1
 
 
 def find_names(database: SqliteFile, now: float) -> bool:
-    """Find names in some new or changed memories of any space. Returns True if there may be more."""
+    """Find names in a batch of new or changed memories, from any space. Returns True if there may be more."""
     if not database.read("SELECT 1 FROM names_to_find LIMIT 1"):
         return False
     with database.transaction(durable=False) as connection:  # derived, so clients do not wait for its commit

@@ -279,7 +279,7 @@ class SqliteSearch(SqliteWords):
         return max(found, key=lambda number: self._file.numbers.index(found[number][0])) if found else None
 
     def numbers_of(self, memory_ids: Collection[str]) -> dict[int, tuple[int, str]]:
-        """Return the memories with these ids by number, each with its space and the given id."""
+        """Return the memories with these ids, keyed by number, each with its space and the id that was given."""
         rows = self._file.read(
             """SELECT m.number, m.space, j.value FROM json_each(?1) AS j CROSS JOIN memories AS m
                ON m.space = @SPACE AND m.id = j.value

@@ -161,8 +161,8 @@ def demote_replaced(entries: Sequence[Entry]) -> list[Entry]:
 
 def _replacing(view: View, loaded: Sequence[Entry], ranked: Scored) -> Scored:
     """Return the missing memories that replace loaded ones. One that was not a candidate gets the scores of the memory
-    that it replaces, or `UNRANKED` if it only probably does. Also return summaries of two or more loaded memories, with
-    the best of their scores."""
+    it replaces, or `UNRANKED` if the replacement is only probable. Also return summaries of two or more loaded
+    memories, with the best of their scores."""
     known = {entry.ref: entry for entry in loaded}
     behind = [ref for ref, entry in known.items() if entry.record.status == "consolidated" and entry.is_current]
     found: dict[Ref, Scores] = {}

@@ -265,7 +265,8 @@ Span = tuple[int, int]
 
 
 def spans_of(text: str) -> dict[Span, str]:
-    """Return the `name_key` of every sequence of one to four words of a text, or of their parts, except stop words."""
+    """Return the `name_key` of every sequence of one to four words (or parts of words) in a text, ignoring stop
+    words."""
     normal = _POSSESSIVE.sub(" ", unicodedata.normalize("NFKC", text))
     words = enumerate(_WORD.finditer(normal))
     every = ((part.group().casefold(), place) for place, word in words for part in _PART.finditer(word.group()))

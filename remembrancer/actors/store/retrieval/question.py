@@ -95,10 +95,10 @@ def _phrases(groups: Sequence[Sequence[Phrase]], quoted: Sequence[Phrase]) -> tu
 
 
 def phrases_and_units(query: str) -> tuple[tuple[Phrase, ...], list[tuple[Phrase, ...]]]:
-    """Return `phrases_of` a question (a short question is also a phrase itself), and its units. A unit is a word in any
-    of its forms, a whole name in any of its spellings, or a pair of letters in scripts without spaces (in Japanese,
-    except kana pairs that are function words). The index knows only English endings, so in other languages the last two
-    letters of a word may differ, or more letters may follow."""
+    """Return a question's phrases (see `phrases_of`; a short question is itself a phrase) and its units. A unit is a
+    word in any of its forms, a whole name in any of its spellings, or a pair of letters in scripts without spaces (in
+    Japanese, except kana pairs that are function words). The index knows only English endings, so in other languages
+    the last two letters of a word may differ, or more letters may follow."""
     groups, quoted = _groups(query)
     words = [] if quoted else [word.lower() for word in words_of(bare(query[:READ].replace("\x00", " ")))]
     whole = (_phrase(words),) if len(words) in WORDS_OF_A_PHRASE else ()
