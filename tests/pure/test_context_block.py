@@ -456,6 +456,9 @@ def test_a_prompt_gets_near_rules_and_what_probably_replaces_an_answer_is_given_
     assert given_whole([other, new], with_nearest=True) == {"other"}
     assert given_whole([new, other], with_nearest=False) == set()
     assert with_lines([old, new, other], {"old", "new"}, None, seen={"old", "new", "other"}) == [old, new]
+    closed = recalled(id="closed", scores=Scores(0.01, 0.01), kind="open_end", done=True)
+    assert with_lines([old, other, closed], {"old"}, None) == [old, other]
+    assert with_lines([old, other, closed], {"old"}, 5) == [old, other, closed]
 
 
 @pytest.mark.parametrize(("is_asking", "queries"), cases("context_block", "questions"))

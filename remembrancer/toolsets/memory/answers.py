@@ -66,15 +66,18 @@ def _value(name: str, value: Any) -> Any:
 def with_lines(
     memories: Sequence[RecalledMemory], full: Container[str], limit: int | None, seen: Set[str] = frozenset()
 ) -> list[RecalledMemory]:
-    """The memories in `full` and the first of the others, in the given order. Without a limit, others that the session
-    has `seen` are omitted, except for the nearest."""
+    """The memories in `full` and the first of the others, in the given order. Without a limit, closed open ends and
+    others that the session has `seen` are omitted, except for the nearest."""
     is_answered = any(each.scores.relevance >= LIKELY for each in memories)
     most_lines = limit or (MOST_LINES_IF_LIKELY if is_answered else MOST_LINES)
     others = [each for each in memories if not is_given_whole(each)]
     others = [
         each
         for each in others
-        if each is memories[0] or limit or each.id in full or seen.isdisjoint((each.id, *each.superseded_by))
+        if each is memories[0]
+        or limit
+        or each.id in full
+        or (not each.done and seen.isdisjoint((each.id, *each.superseded_by)))
     ]
     lines = {id(each) for each in others[:most_lines]}
     return [each for each in memories if id(each) in lines or each.id in full]
