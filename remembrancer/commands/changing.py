@@ -47,15 +47,13 @@ def due_date(text: str) -> str:
     `next month`; a weekday, meaning the next one or today; `next Friday`, meaning the one next week). An empty text or
     `none` clears it."""
     from remembrancer.memory.open_ends import day_named
-    from remembrancer.memory.times.phrases import WEEKDAYS
     from remembrancer.toolsets.memory.answers import iso
 
     today, word = datetime.now().astimezone(), text.strip().lower()
-    near = {f"next {name}": 7 + place - today.weekday() for place, name in enumerate(WEEKDAYS)} | {"yesterday": -1}
     if word in ("", "none"):
         return ""
-    if word in near:
-        return f"{today + timedelta(days=near[word]):%Y-%m-%d}"
+    if word == "yesterday":
+        return f"{today - timedelta(days=1):%Y-%m-%d}"
     if (day := day_named(word, today.timestamp())) is not None:
         return f"{datetime.fromtimestamp(day, UTC):%Y-%m-%d}"
     with suppress(ValueError, OverflowError):

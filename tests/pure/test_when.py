@@ -301,6 +301,12 @@ def test_a_text_means_what_the_table_of_its_reader_says(table: str, text: str, m
     assert READ[table](text) == meant
 
 
+def test_next_friday_is_in_the_next_week() -> None:
+    monday = datetime(2026, 11, 30, 14).timestamp()
+    days = {text: day_in(due_in(text, monday)) for text in ("by Friday", "by next Friday", "by Friday next week")}
+    assert [*days.values()] == ["2026-12-04", "2026-12-11", "2026-12-11"]
+
+
 def test_the_due_date_of_a_long_text_is_looked_for_in_time_that_grows_with_its_length() -> None:
     began = time.process_time()
     assert due_in("the licence must be renewed and " * 10_000, 0.0) is None
