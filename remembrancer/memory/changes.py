@@ -267,12 +267,10 @@ def _check_tags(before: MemoryVersion, after: MemoryVersion, argument: str) -> N
 
 def _with_passage(text: str, change: TextEdit) -> str:
     start = text.find(change.old)
-    if start < 0:
-        message = f"the memory does not contain {quote(change.old)}; quote a passage exactly"
-        raise InvalidInput(message, field="old")
-    if text.find(change.old, start + 1) >= 0:
-        message = f"the memory contains {quote(change.old)} several times; quote more of the text around it"
-        raise InvalidInput(message, field="old")
+    if start < 0 or text.find(change.old, start + 1) >= 0:
+        several = f"contains {quote(change.old)} several times; quote more of the text around it"
+        none = f"does not contain {quote(change.old)}; quote a passage exactly"
+        raise InvalidInput(f"the memory {none if start < 0 else several}", field="old")
     replaced = text.replace(change.old, change.new)
     if not replaced.strip():
         message = "the memory would be empty; forget it instead"

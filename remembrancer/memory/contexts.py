@@ -37,14 +37,11 @@ class Chosen:
 
 
 def section_of(memory: ListedMemory, sections: Sequence[Section]) -> Section | None:
-    places: list[Section] = []
-    if memory.is_open:
-        places.append("open_ends")
+    places: list[Section] = ["open_ends"] if memory.is_open else []
     if memory.scope == "session":
         places.append("session_history")
-    elif memory.type == "procedural":
-        places += ["relevant_procedures", "preferences" if memory.scope == "user" else "project_context"]
     else:
+        places += ["relevant_procedures"] if memory.type == "procedural" else []
         places.append("preferences" if memory.scope == "user" else "project_context")
     return next((place for place in places if place in sections), None)
 

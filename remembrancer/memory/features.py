@@ -102,13 +102,9 @@ def coverage(matched: NDArray[np.bool_], weights: Column) -> Column:
     return np.asarray(matched @ weights / total) if total > 0.0 else np.zeros(len(matched))
 
 
-def _filled(values: Column, missing: float) -> Column:
-    return np.where(np.isnan(values), missing, values)
-
-
 def scaled(values: Column, floor: float, least: float = 0.0) -> Column:
     """Scale values linearly: `floor` (or unknown) becomes 0, and the best value (or `least`, if greater) becomes 1."""
-    known = _filled(values, floor)
+    known = np.nan_to_num(values, nan=floor)
     best = max(least, float(known.max(initial=floor)))
     if best <= floor:
         return np.zeros(len(values))
@@ -116,7 +112,7 @@ def scaled(values: Column, floor: float, least: float = 0.0) -> Column:
 
 
 def _opening(of: Candidates, _: QueryProperties) -> Column:
-    return _filled(of.opening - of.cosine, 0.0)
+    return np.nan_to_num(of.opening - of.cosine)
 
 
 def _bm25(of: Candidates, _: QueryProperties) -> Column:
@@ -131,7 +127,7 @@ def _context_meaning(of: Candidates, _: QueryProperties) -> Column:
 
 
 def _context_words(of: Candidates, _: QueryProperties) -> Column:
-    return _filled(of.context_coverage - of.coverage, 0.0)
+    return np.nan_to_num(of.context_coverage - of.coverage)
 
 
 def _time(of: Candidates, _: QueryProperties) -> Column:
@@ -144,9 +140,7 @@ def _decayed(of: Candidates, query: QueryProperties, half_life_s: float) -> Colu
 
 
 def _continues(of: Candidates, query: QueryProperties) -> Column:
-    if not query.is_message:
-        return np.zeros(len(of))
-    return _decayed(of, query, LAST_S)
+    return _decayed(of, query, LAST_S) if query.is_message else np.zeros(len(of))
 
 
 def _assistant(of: Candidates, query: QueryProperties) -> Column:

@@ -27,9 +27,7 @@ from remembrancer.memory.text import MAX_EXACT, MAX_OBJECT_BYTES, check_text, cl
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.writes import EntityRef, PortableMemory, RecordedFields, Scope, SourceRef
 
-Sort = Literal[
-    "content", "word", "share", "tags", "object", "entities", "source", "line", "name", "session", "time", "flag"
-]
+Sort = Literal["content", "word", "share", "tags", "object", "entities", "source", "line", "name", "time", "flag"]
 """A `word` is one of a fixed set, a `share` is in [0, 1], and a `line` is a short text."""
 Join = Callable[[Any, Any], Any]
 """Merges a field's current value with the new one when the same text is stored again."""
@@ -39,10 +37,6 @@ encode_object: Final = msgspec.json.Encoder(order="deterministic").encode
 
 def _first(known: Any, again: Any) -> Any:
     return known or again
-
-
-def _last(known: Any, again: Any) -> Any:
-    return known if again is None else again
 
 
 def _union(most: int) -> Join:
@@ -87,7 +81,7 @@ FIELDS: Final = (
     Field("invalid_reason", "line", MAX_REASON, is_detail=True),
     Field("pinned", "flag", join=_first),
     Field("occurred_at", "time", is_clearable=True, is_detail=True),
-    Field("due", "time", join=_last, is_clearable=True),
+    Field("due", "time", join=lambda known, again: known if again is None else again, is_clearable=True),
     Field("done", "flag"),
     Field("scope", "word", stays=True),
     Field("status", "word"),
@@ -95,7 +89,7 @@ FIELDS: Final = (
     Field("forgotten", "flag", is_compared=False),
     Field("forgotten_reason", "line", MAX_REASON, is_compared=False),
     # This changes only in a session's record, when the session ends again.
-    Field("session_id", "session", MAX_SESSION_ID, is_compared=False, stays=True),
+    Field("session_id", "name", MAX_SESSION_ID, is_compared=False, stays=True),
 )
 """Answers list changed fields in this order."""
 DETAILS: Final = tuple(field.name for field in FIELDS if field.is_detail)
@@ -207,10 +201,6 @@ def _clean_share(value: float, row: Field) -> float:
     return value
 
 
-def _clean_named(value: str, row: Field) -> str:
-    return clean_name(value, field=row.name, longest=row.longest)
-
-
 Rule = Callable[[Any, Field], Any]
 RULES: Final[dict[Sort, Rule]] = {
     "share": _clean_share,
@@ -220,8 +210,7 @@ RULES: Final[dict[Sort, Rule]] = {
     "entities": lambda value, row: clean_entities(value, field=row.name),
     "source": lambda value, row: clean_source(value, field=row.name),
     "line": lambda value, row: clean_line(value, field=row.name, longest=row.longest),
-    "session": _clean_named,
-    "name": _clean_named,
+    "name": lambda value, row: clean_name(value, field=row.name, longest=row.longest),
     "time": lambda value, row: check_time(value, row.name),
 }
 """Functions that clean values from callers and check imported ones. They raise `InvalidInput`."""

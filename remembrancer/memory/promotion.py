@@ -23,14 +23,9 @@ CONFIDENCE_SHARE: Final = 0.3
 MOST_FOR_USE: Final = 0.2
 FOR_VECTORS: Final = 0.05
 FOR_KIND: Final[dict[Kind, float]] = {
-    "pattern": 0.1,
-    "convention": 0.1,
-    "procedure": 0.1,
-    "decision": 0.08,
-    "error_fix": 0.08,
-    "architecture": 0.08,
-    "preference": 0.06,
-    "fact": 0.06,
+    **dict.fromkeys(("pattern", "convention", "procedure"), 0.1),
+    **dict.fromkeys(("decision", "error_fix", "architecture"), 0.08),
+    **dict.fromkeys(("preference", "fact"), 0.06),
 }
 DIGITS: Final = 9
 """Sums are rounded to this many digits, so that 0.4 + 0.3 + 0.1 + 0.05 reaches a threshold of 0.85."""
@@ -190,16 +185,12 @@ def _standing(memory: Material, scope: Scope) -> str | None:
 
 
 def _threshold(score: float, least: float) -> Verdict:
-    if score >= least:
-        return Verdict(True, score, f"its score {truncated(score)} reaches {least:g}")
-    return Verdict(False, score, f"its score {truncated(score)} is below {least:g}")
+    is_enough = score >= least
+    return Verdict(is_enough, score, f"its score {truncated(score)} {'reaches' if is_enough else 'is below'} {least:g}")
 
 
-def explain(memory: PortableMemory, proposal: Proposal | None) -> tuple[str, ...]:
-    return (*_origin(memory), *_outlook(memory, proposal))
-
-
-def _origin(memory: PortableMemory) -> Iterator[str]:
+def explain(memory: PortableMemory, proposal: Proposal | None) -> Iterator[str]:
+    """Yield sentences about a memory's origin, its promotions and its state."""
     steps = [step for step in memory.promotion_chain if step.action == "promoted"]
     first: Scope = steps[0].scope if steps else memory.scope
     sources = sum(link.relation == "derived_from" for link in memory.links)
@@ -215,9 +206,6 @@ def _origin(memory: PortableMemory) -> Iterator[str]:
             yield f"Promoted from the {step.scope} to the {next(targets)} on {at}{reason}."
         else:
             yield f"{step.memory_id} of the {step.scope} says the same and was merged into it on {at}."
-
-
-def _outlook(memory: PortableMemory, proposal: Proposal | None) -> Iterator[str]:
     if memory.forgotten_at is not None:
         reason = f" ({memory.forgotten_reason})" if memory.forgotten_reason else ""
         yield f"Forgotten on {_day(memory.forgotten_at)}{reason}: recall leaves it out, and it can be restored."

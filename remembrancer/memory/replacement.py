@@ -287,10 +287,6 @@ def frame_of(text: str) -> str:
     return _NUMBER.sub("0", text)
 
 
-def _until_number(text: str) -> str:
-    return _NUMBER.split(text, maxsplit=1)[0]
-
-
 def counted_among(texts: Iterable[str]) -> frozenset[str]:
     """The texts of a numbered series: at least four that differ only in a number, with few gaps ("Sprint 3 was late" to
     "Sprint 6 was late", but not a limit of 30, 60, 90 and 120 seconds)."""
@@ -316,9 +312,7 @@ def replaced_among(memories: Iterable[ListedMemory]) -> frozenset[str]:
     in_doubt = [each for each in present.values() if not present.keys().isdisjoint(each.possibly_superseded_by)]
     if not in_doubt:
         return frozenset()
-    # Texts of a series begin alike, and comparing their beginnings is cheaper than comparing frames.
-    beginnings = {_until_number(each.content) for each in in_doubt}
-    counted = counted_among(each.content for each in present.values() if _until_number(each.content) in beginnings)
+    counted = counted_among(each.content for each in present.values())
 
     def is_replaced(memory: ListedMemory) -> bool:
         later = [present[key] for key in memory.possibly_superseded_by if key in present]

@@ -220,7 +220,7 @@ class ReadHandlers(Handlers):
             strength=strength_of(memory, now),
             undo_forgets=forgets,
             is_stale=is_stale(memory, now),
-            reasons=explain(memory, known.proposal),
+            reasons=tuple(explain(memory, known.proposal)),
         )
 
     async def _choose_model(self, request: ChooseModel, _context: RequestContext) -> tuple[ModelProgress, ...]:

@@ -39,9 +39,6 @@ NATIVE: Final = {
 CLAUDE_CODE: Final = "claude-code"
 MAX_TRANSCRIPT_BYTES: Final = 32 * 1024 * 1024
 """A transcript of this size has about 200 chunks."""
-NO_MARKDOWN: Final = "not a Markdown file"
-LINK_OUT: Final = "a link out of the workspace"
-LINK_ELSEWHERE: Final = "a link to a file that is not a note"
 NOT_ORDINARY: Final = "not an ordinary file"
 MOST_SKIPPED: Final = 100
 """The maximum number of skipped files to list."""
@@ -99,8 +96,8 @@ def find_note(path: str | Path, root: str | Path, places: Sequence[str]) -> Real
             directory = Path(real_root) if base.is_relative_to(real_root) else base.parent if is_file else base
             return RealNote(directory, real.relative_to(directory).parts)
     if real.suffix.lower() not in ENDINGS and Path(path).suffix.lower() not in ENDINGS:
-        return NO_MARKDOWN
-    return LINK_ELSEWHERE if real.is_relative_to(real_root) else LINK_OUT
+        return "not a Markdown file"
+    return f"a link {'to a file that is not a note' if real.is_relative_to(real_root) else 'out of the workspace'}"
 
 
 def open_directory(note: RealNote, *, make: bool = False) -> int:
