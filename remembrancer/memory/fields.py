@@ -128,12 +128,11 @@ def check_memory(memory: PortableMemory, content_limit_bytes: int) -> None:
             raise InvalidInput(f"history[{place}].{error.message}", field=f"history[{place}].{error.field}") from error
         except msgspec.ValidationError as error:
             raise InvalidInput(f"history[{place}].details: {types_in_words(str(error))}", field="history") from error
-    check_count(memory.links, field="links", most=MAX_KEPT_LINKS)
+    for name in ("links", "accessed_in", "promotion_chain"):
+        check_count(getattr(memory, name), field=name, most=MAX_KEPT_LINKS)
     for link in memory.links:
         clean_name(link.relation, field="links.relation", longest=MAX_NAME)
         check_time(link.created_at, "links.created_at")
-    check_count(memory.accessed_in, field="accessed_in", most=MAX_KEPT_LINKS)
-    check_count(memory.promotion_chain, field="promotion_chain", most=MAX_KEPT_LINKS)
 
 
 def _check_fields(memory: RecordedFields, content_limit_bytes: int) -> None:

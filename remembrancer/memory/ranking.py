@@ -63,12 +63,11 @@ class Fitted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 WeightsFile = dict[str, dict[By, Fitted]]
-_decode_weights: Final = msgspec.json.Decoder(WeightsFile).decode
 
 
 @cache
 def weights_file() -> WeightsFile:
-    return _decode_weights((files("remembrancer.memory") / "weights.json").read_bytes())
+    return msgspec.json.decode((files(__package__) / "weights.json").read_bytes(), type=WeightsFile)
 
 
 def fitted_for(model: str | None) -> Fitted:

@@ -2,20 +2,13 @@
 language are dropped, since "car" and "die" are content words in other languages. Pure."""
 
 import re
-from collections import Counter
 from functools import lru_cache
-from itertools import chain
 from typing import Final
 
 from remembrancer.memory.lexicon import word_lists
 
 ENGLISH: Final = "en"
 STOP_WORDS: Final = word_lists("stop_words")
-_ORDER: Final = {language: place for place, language in enumerate(STOP_WORDS)}
-_LANGUAGES: Final = {
-    word: tuple(language for language, known in STOP_WORDS.items() if word in known)
-    for word in frozenset().union(*STOP_WORDS.values())
-}
 _ELIDED: Final = frozenset(("c", "d", "j", "l", "m", "n", "qu", "s", "t"))
 """French words before an apostrophe."""
 ENGLISH_STOP_WORDS: Final = STOP_WORDS[ENGLISH]
@@ -38,8 +31,8 @@ def language_of(text: str) -> str | None:
     words = _WORD.findall(folded)
     if "'" in folded:
         words = [part for word in words for part in (word.split("'") if word.partition("'")[0] in _ELIDED else [word])]
-    counts = Counter(chain.from_iterable(_LANGUAGES[word] for word in words if word in _LANGUAGES))
-    return max(counts, key=lambda language: (counts[language], -_ORDER[language])) if counts else None
+    counts = {language: sum(map(known.__contains__, words)) for language, known in STOP_WORDS.items()}
+    return max(counts, key=counts.__getitem__) if any(counts.values()) else None
 
 
 def stop_words_of(text: str) -> frozenset[str]:

@@ -21,12 +21,13 @@ import msgspec
 
 from remembrancer import toolsets
 from remembrancer.memory.credentials import refuse_credentials
+from remembrancer.memory.limits import MAX_QUERY_BYTES
 from remembrancer.memory.short_ids import only_one, part_of_id, replaced_in_answer, replaced_in_arguments
-from remembrancer.memory.text import neutralised, neutralised_value
+from remembrancer.memory.text import check_text, neutralised, neutralised_value
 from remembrancer.protocol.environment import toolsets_in, unknown_toolsets
 from remembrancer.protocol.errors import MemoryUnavailable, RemembrancerError
 from remembrancer.protocol.ids import derive_id, derive_memory_id
-from remembrancer.protocol.reads import FindIds, TakeNear
+from remembrancer.protocol.reads import FindIds, Recall, RecalledMemory, TakeNear
 from remembrancer.protocol.session_life import SHELL_SESSION
 from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.wire import Notice, Request
@@ -123,6 +124,13 @@ class Call:
             note_short_ids(self, getattr(asked.reply, "short_ids", {}))
             self.near_waits |= getattr(asked.reply, "near_waits", False)
         return asked.reply
+
+    async def find(self, query: str, **options: Any) -> tuple[RecalledMemory, ...]:
+        """The memories that a search finds, best first. Raises `InvalidInput` for a blank or too long query."""
+        check_text(query, field="query", longest_bytes=MAX_QUERY_BYTES)
+        project, session_id = self.caller.viewer
+        request = Recall(session_id, project=project, query=query, sources=("memory",), **options)
+        return (await self.ask(request, is_search=True)).memories
 
     async def next_near(self) -> tuple[NearMemory, ...]:
         """A new pair in Review whose later memory this session stored. Pairs are found after a store is answered."""

@@ -8,12 +8,10 @@ import msgspec
 from msgspec import Meta
 
 from remembrancer.memory.decay import has_ended
-from remembrancer.memory.limits import MAX_QUERY_BYTES
 from remembrancer.memory.promotion import used_in
 from remembrancer.memory.relevance import is_given_whole
-from remembrancer.memory.text import check_text
 from remembrancer.protocol.ids import parse_memory_id
-from remembrancer.protocol.reads import ListedMemory, ListMemories, Order, Ranking, Recall, RecalledMemory, Strategy
+from remembrancer.protocol.reads import ListedMemory, ListMemories, Order, Ranking, RecalledMemory, Strategy
 from remembrancer.protocol.writes import InvalidatedResult, InvalidateMemory, MemoryType
 from remembrancer.toolsets.admin.home_tools import erase_memory, listed
 from remembrancer.toolsets.memory.answers import VALIDITY, fields_of, iso, set_fields
@@ -70,18 +68,7 @@ def fact_of(memory: ListedMemory) -> Answer:
 async def _found(
     call: Call, query: str, strategy: Strategy, ranking: Ranking, limit: int, include_invalid: bool
 ) -> Answer:
-    check_text(query, field="query", longest_bytes=MAX_QUERY_BYTES)
-    request = Recall(
-        call.caller.session_id,
-        project=call.caller.project,
-        query=query,
-        strategy=strategy,
-        ranking=ranking,
-        limit=limit,
-        sources=("memory",),
-        valid_only=not include_invalid,
-    )
-    memories = (await call.ask(request, is_search=True)).memories
+    memories = await call.find(query, strategy=strategy, ranking=ranking, limit=limit, valid_only=not include_invalid)
     ids = [memory.id for memory in memories]
     counted = [] if call.is_old else [memory.id for memory in memories if is_given_whole(memory)]
     call.service.shown(call.caller, ids, counted=counted, used=used_in(memories), tool=call.tool, question=query)

@@ -8,12 +8,12 @@ from msgspec import Meta
 
 from remembrancer.memory.decay import accessed_at
 from remembrancer.memory.fields import clean_tags, tags_named
-from remembrancer.memory.limits import MAX_ANSWER_BYTES, MAX_LINKS, MAX_NAME, MAX_QUERY_BYTES, check_count
+from remembrancer.memory.limits import MAX_ANSWER_BYTES, MAX_LINKS, MAX_NAME, check_count
 from remembrancer.memory.promotion import used_in
 from remembrancer.memory.text import check_text, clean_name
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.ids import parse_memory_id
-from remembrancer.protocol.reads import FollowLinks, LinkedMemory, ListedMemory, ListMemories, Recall
+from remembrancer.protocol.reads import FollowLinks, LinkedMemory, ListedMemory, ListMemories
 from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.writes import SourceRef, StoredResult, StoreMemory, UpdatedResult, UpdateMemory
 from remembrancer.toolsets.admin.home_tools import erase_memory
@@ -86,17 +86,13 @@ async def recall(
 ) -> Answer:
     """Returns only valid nodes, since nodes do not show their validity. Without a query, the newest are first."""
     tags = tags_named(tags)
-    project, session_id = call.caller.project, call.caller.session_id
     found: tuple[ListedMemory, ...]
     used: list[str] = []
     if query.strip():
-        check_text(query, field="query", longest_bytes=MAX_QUERY_BYTES)
-        recalling = Recall(
-            session_id, project=project, query=query, tags=tags, limit=limit, sources=("memory",), valid_only=True
-        )
-        recalled = (await call.ask(recalling, is_search=True)).memories
+        recalled = await call.find(query, tags=tags, limit=limit, valid_only=True)
         found, used = recalled, used_in(recalled)
     elif tags:
+        project, session_id = call.caller.viewer
         listing = ListMemories(session_id, project=project, tags=tags, limit=limit, valid_at=call.received_at)
         found = (await call.ask(listing)).memories
     else:
