@@ -13,12 +13,13 @@ from typing import Any, Final
 
 import click
 
-from remembrancer.commands.finding import command_of, has_ended, local_time, log_of, minute, tags_given
+from remembrancer.commands.finding import command_of, has_ended, local_time, log_of, minute, tag_option, tags_given
 from remembrancer.commands.report import YES, Report, argument, confirm, flag, option
 from remembrancer.commands.selection import (
     Answer,
     Where,
     as_notes,
+    ask_store,
     memory_command,
     memory_id,
     short,
@@ -113,7 +114,7 @@ FIELDS: Final = (
     argument(
         "text", nargs=-1, metavar="[TEXT]...", help="The text; - reads standard input. Without TEXT, opens $EDITOR."
     ),
-    option("--tag", multiple=True, callback=tags_given, metavar="TAG", help="May be repeated; a,b adds two tags."),
+    tag_option("--tag", help="May be repeated; a,b adds two tags."),
     SUPERSEDES,
     *FIELDS,
 )
@@ -208,14 +209,7 @@ def _state_of(memory: Answer, changed: Iterable[str] = ("occurred_at",)) -> str:
     ),
     flag("--both", "settled", flag_value="both", help="Resolve a pair in list --review: both are true."),
     SUPERSEDES,
-    option(
-        "--tag",
-        "tags",
-        multiple=True,
-        callback=tags_given,
-        metavar="TAG",
-        help="A tag to add ('remembrancer tag' also removes tags).",
-    ),
+    tag_option("--tag", "tags", help="A tag to add ('remembrancer tag' also removes tags)."),
     *FIELDS,
     REASON,
 )
@@ -287,7 +281,6 @@ def edit(
 
 
 def _settle(where: Where, memory: str, other: str, is_replaced: bool, reason: str | None) -> Report:
-    from remembrancer.commands.runtime_client import ask_store
     from remembrancer.protocol.browsing import MOST_PAIRS, FindUndecided, Pair
 
     memory = where.whole_id(memory)
@@ -344,7 +337,7 @@ def edited(text: str) -> str:
 @memory_command(
     ID,
     argument("tags", nargs=-1, callback=tags_given, metavar="[TAG]...", help="Tags to add; a,b adds two tags."),
-    option("--remove", multiple=True, callback=tags_given, metavar="TAG", help="A tag to remove; a,b removes two."),
+    tag_option("--remove", help="A tag to remove; a,b removes two."),
 )
 def tag(where: Where, memory: str, tags: Sequence[str], remove: Sequence[str]) -> Report:
     """Add tags to a memory, or remove them."""

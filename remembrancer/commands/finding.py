@@ -25,6 +25,7 @@ from remembrancer.commands.selection import (
     GatewayConnection,
     Where,
     as_notes,
+    ask_store,
     memory_command,
     memory_id,
     short,
@@ -63,6 +64,10 @@ INCOMING: Final = {"supersedes": "replaced by", "related_to": "related to", "con
 
 def tags_given(_: click.Context, __: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(tag for value in values for tag in tags_in(value) or ("",)))
+
+
+def tag_option(*names: str, help: str) -> click.Option:  # noqa: A002 - as click calls it
+    return option(*names, multiple=True, callback=tags_given, metavar="TAG", help=help)
 
 
 def since(text: str) -> str:
@@ -105,14 +110,7 @@ FILTERS: Final = (
     option(
         "--kind", multiple=True, type=click.Choice(LISTED, case_sensitive=False), metavar="KIND", help=", ".join(LISTED)
     ),
-    option(
-        "--tag",
-        "tags",
-        multiple=True,
-        callback=tags_given,
-        metavar="TAG",
-        help="Only memories with one of these tags (a,b means two tags).",
-    ),
+    tag_option("--tag", "tags", help="Only memories with one of these tags (a,b means two tags)."),
     option("--scope", multiple=True, type=click.Choice(("session", "project", "user")), help="Only this scope."),
     option(
         "--since",
@@ -406,7 +404,6 @@ def _day(memory: Answer) -> str:
 
 
 def _stale(where: Where) -> Report:
-    from remembrancer.commands.runtime_client import ask_store
     from remembrancer.protocol.code import ListStale
 
     where.refuse_user("only a project's memories are about code")
@@ -417,7 +414,6 @@ def _stale(where: Where) -> Report:
 
 
 def _waiting(where: Where, shows_all: bool) -> Report:
-    from remembrancer.commands.runtime_client import ask_store
     from remembrancer.protocol.browsing import MOST_PAIRS, FindUndecided
     from remembrancer.toolsets.memory.answers import iso
 
@@ -512,7 +508,6 @@ def show(where: Where, named: Sequence[str], version: int | None, view: str | No
 
 
 def clients_of(where: Where) -> dict[str, str]:
-    from remembrancer.commands.runtime_client import ask_store
     from remembrancer.protocol.browsing import ListSessions
 
     clients: dict[str, str] = {}
@@ -574,7 +569,7 @@ def _details(where: Where, answer: Answer, clients: Mapping[str, str]) -> list[L
 
 def _changes(where: Where, answer: Answer, clients: Mapping[str, str]) -> tuple[Answer, list[Line]]:
     from remembrancer.commands.home_reader import first_words
-    from remembrancer.commands.runtime_client import ask_store, paths_here
+    from remembrancer.commands.runtime_client import paths_here
     from remembrancer.protocol.reads import GetMemory
     from remembrancer.toolsets.memory.day_log import CHANGE_WORDS
     from remembrancer.toolsets.memory.get_memory import answer_of
@@ -743,7 +738,6 @@ def command_of(entry: Answer) -> tuple[Any, str]:
 
 
 def _pairs_waiting(where: Where) -> Iterator[str]:
-    from remembrancer.commands.runtime_client import ask_store
     from remembrancer.protocol.browsing import MOST_PAIRS, FindUndecided
 
     with suppress(RemembrancerError):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import click
 
@@ -36,6 +36,9 @@ from remembrancer.protocol.ids import MEMORY_PREFIX
 from remembrancer.protocol.session_life import SHELL_SESSION
 from remembrancer.protocol.writes import ProjectRef
 
+if TYPE_CHECKING:
+    from remembrancer.protocol.wire import Request
+
 TOOLSETS: Final = {"REMEMBRANCER_TOOLSETS": "memory,files,admin"}
 WAIT_S: Final = 60.0
 """The time to wait for an answer, or for the runtime to start, which takes many seconds on a slow machine."""
@@ -53,6 +56,7 @@ REMEDIES: Final = {
     "promote_memory": "'remembrancer edit ID --to project' or '--to user'",
 }
 Answer = dict[str, Any]
+T = TypeVar("T")
 
 
 class Place(NamedTuple):
@@ -68,6 +72,12 @@ class Place(NamedTuple):
     @property
     def label(self) -> str:
         return Path(directory_of(self.project.path)).name or self.directory
+
+
+def ask_store(question: Request[T]) -> T:
+    from remembrancer.commands import runtime_client  # takes 50 ms, which only some commands need
+
+    return runtime_client.ask_store(question)
 
 
 def known_places() -> list[Place]:
@@ -123,7 +133,6 @@ class Where:
         """With all projects, resolves part of an id to the full id. Raises `InvalidInput` if it matches several."""
         if not self.all_projects or part_of_id(memory) is None:
             return memory
-        from remembrancer.commands.runtime_client import ask_store
         from remembrancer.protocol.reads import FindIds
 
         found: dict[str, str] = {}
