@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from threading import Timer
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import click
 from rich.markup import escape
@@ -93,29 +93,31 @@ def setup(
         raise InvalidInput("no client was found on this machine; name one (see 'remembrancer setup --help')")
     if all(scope not in target.files for target in chosen):
         raise InvalidInput(f"{chosen[0].title} has no per-project configuration; leave out --project")
-    edits: list[FileEdit] = []
+    edits: list[tuple[Client, ClientFile, tuple[str, ...] | None]] = []
     notes: list[str] = []
     scopes: tuple[ClientScope, ...] = ("user", "project") if remove and not for_project else (scope,)
     parts: list[ClientPart] = ["entry", *(part for part in EXTRAS if remove or extras[part])]
     for known, where, part in product(chosen, scopes, parts):
         if place := known.place(around, where, part):
-            edits.append(FileEdit(known, place, None if remove else line))
+            edits.append((known, place, None if remove else line))
         elif part in EXTRAS and not remove:
             whose = "this project" if for_project else "all projects"
             notes.append(
                 f"{SELF}{known.title} has no {EXTRAS[part]} that setup can write for {whose}; see docs/clients.md"
             )
     if prints:
-        about = [(edit.client.name, str(edit.place.path), edit.merged("").rstrip()) for edit in edits]
+        about = [
+            (known.name, str(place.path), _merged("", known, place, start).rstrip()) for known, place, start in edits
+        ]
         documents = [{"client": name, "path": path, "text": text} for name, path, text in about]
-        notes += (f"{edit.client.title}: {edit.place.path}" for edit in edits)
+        notes += (f"{known.title}: {place.path}" for known, place, _ in edits)
         return Report({"documents": documents}, [unwrapped(document["text"]) for document in documents], notes=notes)
     notes += [
         f"{SELF}{known.title} was not found on this machine, but is set up for later"
         for known in chosen
         if not remove and not known.is_found(around)
     ]
-    outcomes = [outcome for edit in edits if (outcome := edit.carry_out())["action"] != "nothing" or not remove]
+    outcomes = [outcome for edit in edits if (outcome := _carry_out(*edit))["action"] != "nothing" or not remove]
     facts: dict[str, Any] = {"command": line, "clients": outcomes, "answered_after_s": None, "error": None}
     lines: list[Line] = []
     for outcome in outcomes:
@@ -146,34 +148,26 @@ def setup(
     return Report(facts, lines, status, notes)
 
 
-class FileEdit(NamedTuple):
-    """The change to one client's file; without a `line`, our part is removed."""
+def _merged(text: str, client: Client, place: ClientFile, line: Sequence[str] | None) -> str:
+    home = os.environ.get(HOME) if place.scope == "user" else None
+    return merge(client, place, text, line, {HOME: str(Path(home).expanduser().absolute())} if home else {})
 
-    client: Client
-    place: ClientFile
-    line: tuple[str, ...] | None
 
-    def merged(self, text: str) -> str:
-        home = os.environ.get(HOME) if self.place.scope == "user" else None
-        environ = {HOME: str(Path(home).expanduser().absolute())} if home else {}
-        return merge(self.client, self.place, text, self.line, environ)
-
-    def carry_out(self) -> dict[str, str]:
-        """Returns the outcome as `--json` prints it; `paste` is the content to add by hand after a refusal."""
-        place, paste = self.place, ""
-        what = "instructions" if place.part == "rules" else place.part
-        action, said = ("remove", f"{what} removed") if self.line is None else ("add", f"{what} added")
-        try:
-            before = read_text(place.path)
-            after = self.merged(before)
-            if after == before:
-                action, said = "nothing", f"{what}: nothing to do"
-            else:
-                write_text(place, after)
-        except FileRefused as error:
-            action, said, paste = "refuse", f"unchanged: {error}", self.merged("").rstrip()
-        about = {"client": self.client.name, "scope": place.scope, "path": str(place.path)}
-        return {**about, "action": action, "said": said, "paste": paste}
+def _carry_out(client: Client, place: ClientFile, line: Sequence[str] | None) -> dict[str, str]:
+    """Returns the outcome as `--json` prints it; `paste` is the content to add by hand after a refusal."""
+    paste, what = "", "instructions" if place.part == "rules" else place.part
+    action, said = ("remove", f"{what} removed") if line is None else ("add", f"{what} added")
+    try:
+        before = read_text(place.path)
+        after = _merged(before, client, place, line)
+        if after == before:
+            action, said = "nothing", f"{what}: nothing to do"
+        else:
+            write_text(place, after)
+    except FileRefused as error:
+        action, said, paste = "refuse", f"unchanged: {error}", _merged("", client, place, line).rstrip()
+    about = {"client": client.name, "scope": place.scope, "path": str(place.path)}
+    return {**about, "action": action, "said": said, "paste": paste}
 
 
 def _overview(around: ClientEnvironment, scope: ClientScope, line: tuple[str, ...]) -> Report:
