@@ -15,6 +15,7 @@ import os
 import select
 import stat
 import time
+from contextlib import suppress
 
 from remembrancer.actors.bridge.places import SESSION_VARIABLES, find_places, working_directory
 from remembrancer.protocol.gateway_link import CONTEXT_GIVEN, HOOK_EVENTS, HOOK_FORMAT
@@ -135,11 +136,9 @@ class Hook:
         _write_whole(self._notes, self._name_of_note(kind), content)
 
     def noted(self, kind: str) -> bytes | None:
-        try:
-            with open(os.path.join(self._notes, self._name_of_note(kind)), "rb", buffering=0) as file:
-                return file.read()
-        except OSError:
-            return None
+        with suppress(OSError), open(os.path.join(self._notes, self._name_of_note(kind)), "rb", buffering=0) as file:
+            return file.read()
+        return None
 
     def _name_of_note(self, kind: str) -> str:
         from binascii import crc32
@@ -381,10 +380,8 @@ def _read_input(until: float) -> dict[str, Any]:
 
 
 def _complain(text: str) -> None:
-    try:
+    with suppress(OSError):  # there is no reader
         _write(2, f"remembrancer hook: {text}\n")
-    except OSError:  # there is no reader
-        return
 
 
 def _write(descriptor: int, text: str) -> None:
@@ -406,7 +403,5 @@ def _write_whole(directory: str, name: str, content: bytes) -> None:
 
 
 def _remove(path: str) -> None:
-    try:
+    with suppress(OSError):  # another process was faster
         os.unlink(path)
-    except OSError:  # another process was faster
-        return

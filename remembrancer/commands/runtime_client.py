@@ -144,13 +144,12 @@ async def request_store(
     question: Request[T],
     *,
     answer_s: float = STORE_ANSWER_S,
-    away_s: float = STORE_BUDGET_S,
     environ: Mapping[str, str] = os.environ,
     slow: str = "Waiting for the memory",
 ) -> T:
-    """Return the store's answer. Starts a runtime if none is up. `answer_s` limits the store's work, and `away_s` the
-    time without a store. `slow` is shown at a terminal after a second. The request may be repeated, so it must be
-    idempotent. Raises `MemoryUnavailable` if no store appears in time, or the store's own error."""
+    """Return the store's answer. Starts a runtime if none is up. `answer_s` limits the store's work. `slow` is shown at
+    a terminal after a second. The request may be repeated, so it must be idempotent. Raises `MemoryUnavailable` if no
+    store appears in time, or the store's own error."""
     from remembrancer.commands.terminal import notice_when_slow
 
     places = find_places(environ)
@@ -165,7 +164,7 @@ async def request_store(
     async with StoreClient(endpoint, Speaker("command", new_ulid())) as client:
         try:
             with notice_when_slow(slow):
-                return await client.ask(question, answer_s, away_s=away_s, on_wait=start)
+                return await client.ask(question, answer_s, away_s=STORE_BUDGET_S, on_wait=start)
         except StoreAway as error:
             raise MemoryUnavailable(
                 f"{error.message}; look at {places.logs}, then run the command again: it continues where it stopped"

@@ -21,7 +21,7 @@ from remembrancer.commands.runtime_client import ask, end_runtime, is_up, nothin
 from remembrancer.config.home import Home, locate
 from remembrancer.config.named_home import HOME_VARIABLES
 from remembrancer.config.reading import load_configuration
-from remembrancer.config.settings import MOST_EMBEDDERS, PREFIX
+from remembrancer.config.settings import MOST_EMBEDDERS
 from remembrancer.config.tokens import LOOPBACK, Tokens
 from remembrancer.memory.text import count
 from remembrancer.protocol.control import AskScale
@@ -55,9 +55,8 @@ def up(http: str | None, no_token: bool, for_sessions: bool, secrets_on_stdin: b
         _prepare_tokens(home, address[0], os.environ.get("FLOOD_MEMORY_AUTH_TOKEN"), is_none_needed=no_token)
         if not is_up(RuntimePaths(home.directory)):
             _check_free(*address)
-    host, port = address or (None, None)
-    options = {"HTTP_HOST": host, "HTTP_PORT": port}
-    given = {f"{PREFIX}{name}": str(value) for name, value in options.items() if value is not None}
+    names = ("REMEMBRANCER_HTTP_HOST", "REMEMBRANCER_HTTP_PORT")
+    given = dict(zip(names, map(str, address or ()), strict=False))
     runtime = Runtime(
         RuntimePaths(home.directory),
         lambda: load_configuration({**os.environ, **given}),
