@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 from markupsafe import Markup
@@ -59,12 +59,6 @@ DONE: Final = {
     **{"run": "Everything was undone."},
 }
 """The messages about the last change that a URL can select. No other text from a URL is shown."""
-
-
-class Version(NamedTuple):
-    entry: HistoryEntry
-    fields: list[str]
-    diff: Markup
 
 
 def filters_of(view: View) -> dict[str, Any]:
@@ -158,14 +152,14 @@ async def memory(view: View, unsaved: Mapping[str, Any] | None = None, refused: 
     )
 
 
-def versions_of(history: Sequence[HistoryEntry]) -> Iterator[Version]:
-    """The versions of a memory, the latest first."""
+def versions_of(history: Sequence[HistoryEntry]) -> Iterator[tuple[HistoryEntry, list[str], Markup]]:
+    """The versions of a memory, the latest first: each with its changed fields and the difference of its text."""
     for place in reversed(range(len(history))):
         entry, before = history[place], history[max(0, place - 1)].record
         names = entry.details.get("fields", ()) if place and entry.change in NAMES_NO_VALUE else ()
         fields = [_changed(name, before, entry.record) for name in names if name not in ("content", "status")]
         is_compared = len(history) - place <= VERSIONS_COMPARED and entry.record.content != before.content
-        yield Version(entry, fields, word_diff(before.content, entry.record.content) if is_compared else Markup(""))
+        yield entry, fields, word_diff(before.content, entry.record.content) if is_compared else Markup("")
 
 
 def _changed(field: str, before: RecordedFields, after: RecordedFields) -> str:

@@ -79,17 +79,17 @@ def write_setting(home: Home, assignment: str) -> str:
 def import_settings(file: Path, other: Path) -> Report:
     if file.exists():
         raise ValueError(f"{file} already exists; move it elsewhere, or change it with --set")
-    imported = read_other_format(other, read_settings_text(other))
-    if isinstance(named := imported.settings.get(DB_PATH), str):
-        imported.settings[DB_PATH] = str(beside(other, named))
-    problems = read_configuration({}, other, imported.settings).problems
+    settings, unused = read_other_format(other, read_settings_text(other))
+    if isinstance(named := settings.get(DB_PATH), str):
+        settings[DB_PATH] = str(beside(other, named))
+    problems = read_configuration({}, other, settings).problems
     if problems:
         raise ValueError("; ".join(problems))
-    _write(file, tomlkit.item(imported.settings))
-    number = count(len(imported.settings), "setting")
+    _write(file, tomlkit.item(settings))
+    number = count(len(settings), "setting")
     lines = [f"Wrote {number} from {other} to {file}, which is used unless a variable names a different file."]
-    lines += [f"Without effect here: {', '.join(imported.unused)}"] if imported.unused else []
-    return Report({"file": str(file), "settings": sorted(imported.settings), "without_effect": imported.unused}, lines)
+    lines += [f"Without effect here: {', '.join(unused)}"] if unused else []
+    return Report({"file": str(file), "settings": sorted(settings), "without_effect": unused}, lines)
 
 
 def _write(file: Path, document: Mapping[str, Any]) -> None:

@@ -5,7 +5,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import yaml
 
@@ -47,15 +47,9 @@ _FRONT_MATTER: Final = re.compile(r"---[ \t]*\n(.*?)^(?:---|\.\.\.)[ \t]*$(.*)",
 _YAML_BLOCK: Final = re.compile(r"^```ya?ml[ \t]*\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE | re.IGNORECASE)
 
 
-class Imported(NamedTuple):
-    """Our equivalents of a file's settings, and the names that have no effect here."""
-
-    settings: dict[str, Any]
-    unused: tuple[str, ...]
-
-
-def read_other_format(path: Path, text: str) -> Imported:
-    """Does not check the values. Raises a `ValueError` that does not quote the file."""
+def read_other_format(path: Path, text: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Our equivalents of a file's settings, and the names that have no effect here. Does not check the values. Raises a
+    `ValueError` that does not quote the file."""
     given = dict(_flat(_parsed(path, text)))
     settings: dict[str, Any] = {}
     unused = []
@@ -76,7 +70,7 @@ def read_other_format(path: Path, text: str) -> Imported:
     if settings.get("deployment_mode") == "remote" and "remote_url" in unused:
         unused.remove("remote_url")
         settings.setdefault("chroma_url", given["remote_url"])
-    return Imported({name: value for name, value in settings.items() if value is not None}, tuple(unused))
+    return {name: value for name, value in settings.items() if value is not None}, tuple(unused)
 
 
 def _flat(content: Mapping[str, object], section: str = "") -> Iterator[tuple[str, object]]:
