@@ -33,9 +33,8 @@ WHOLE_CHARACTERS: Final = 320
 """Search results up to this length are shown in full."""
 SEARCHED_CHARACTERS: Final = 8000
 """The number of characters of a longer text that are searched for the terms of the question."""
-_INLINE_CODE: Final = re.compile(r"`([^`\n]+)`")
-_PLAIN_CODE: Final = re.compile(r"`([^`\n<>]+)`")
-"""Code without any marks of changed words."""
+_CODE: Final = re.compile(r"`([^`\n<>]+)`")
+"""Inline code in escaped text, without any marks of changed words."""
 _WORDS: Final = re.compile(r"\s+|\w+|[^\w\s]")
 _MEANS: Final = {
     "same words": ("words", "bm25", "names_missed", "context_words"),
@@ -175,9 +174,8 @@ def happened(at: float) -> Markup:
 
 def inline(text: str) -> Markup:
     """A line of text with code marked up as code; existing markup is kept."""
-    if isinstance(text, Markup):
-        return Markup(_PLAIN_CODE.sub(r"<code>\1</code>", str(text)))  # noqa: S704 - it was escaped
-    return Markup(_INLINE_CODE.sub(r"<code>\1</code>", str(escape(harmless(text)))))  # noqa: S704 - escaped
+    escaped = text if isinstance(text, Markup) else escape(harmless(text))
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escaped)))  # noqa: S704 - escaped
 
 
 def clock(at: float) -> str:

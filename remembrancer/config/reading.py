@@ -34,8 +34,8 @@ FOREIGN_VARIABLES: Final = {
     MODEL_VARIABLE: "model",
     "MEMORY_MCP_BATCH_SIZE": "embedding_batch_texts",
     "MEMORY_MCP_TIMEOUT": "model_load_timeout_s",
+    "MEMORY_MCP_CACHE_SIZE": "embedding_cache_entries",
 }
-UNUSED_VARIABLE: Final = "MEMORY_MCP_CACHE_SIZE"
 REMOTE_URL: Final = "MEMORY_REMOTE_URL"
 """Another server's variable for the address of a Chroma server, in `remote` mode."""
 DB_PATH: Final = "db_path"
@@ -94,7 +94,7 @@ def read_configuration(
             read.refuse(origin, f"it must be one of {', '.join(NAMED_MODELS)}")
         elif name in (SETTABLE if is_ours else IN_FILE):
             read.take(name, value, origin)
-        elif name in CONSTANTS or origin == SettingOrigin(UNUSED_VARIABLE):
+        elif name in CONSTANTS:
             unused.append(f"{origin}: {WITHOUT_EFFECT}")
         elif is_ours:
             unknown.append(unknown_name(origin.name, sorted(PREFIX + setting.upper() for setting in SETTABLE)))
@@ -116,7 +116,7 @@ def _given(
     """Yield the values that are given. A later one overrides an earlier one."""
     for name, value in content.items():
         yield SettingOrigin(name, file), name, value
-    for variable, name in {UNUSED_VARIABLE: "", **FOREIGN_VARIABLES}.items():
+    for variable, name in FOREIGN_VARIABLES.items():
         if environ.get(variable):
             yield SettingOrigin(variable), name, environ[variable]
     for variable, value in environ.items():

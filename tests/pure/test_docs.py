@@ -20,7 +20,7 @@ from remembrancer.commands.setup import PLUGIN
 from remembrancer.config.home import read_settings_file
 from remembrancer.config.named_home import CONFIG_FILE, CONFIG_VARIABLES, HOME_VARIABLES
 from remembrancer.config.other_formats import LOCAL_MODEL, NAMES, PROVIDERS
-from remembrancer.config.reading import DB_PATH, FOREIGN_VARIABLES, REMOTE_URL, UNUSED_VARIABLE
+from remembrancer.config.reading import DB_PATH, FOREIGN_VARIABLES, REMOTE_URL
 from remembrancer.config.settings import NOT_SETTINGS, PREFIX, SETTABLE, Settings
 from remembrancer.memory import decay, promotion
 from remembrancer.memory.features import NAMES as FEATURE_NAMES
@@ -55,7 +55,7 @@ def test_every_setting_and_name_of_another_server_is_documented_and_the_example_
     foreign = {name for row in rows for name in re.findall(r"`([\w.]+)`", row)}
     variables = {each for each in foreign if each.isupper()}
     others = {*CONFIG_VARIABLES, *HOME_VARIABLES, "MEMORY_SESSION_ID"} - {"REMEMBRANCER_CONFIG", "REMEMBRANCER_HOME"}
-    assert variables == {*FOREIGN_VARIABLES, REMOTE_URL, UNUSED_VARIABLE, *others}
+    assert variables == {*FOREIGN_VARIABLES, REMOTE_URL, *others}
     assert foreign - variables == {*NAMES, *PROVIDERS, LOCAL_MODEL, DB_PATH, "remote_url"}
     (example,) = re.findall(r"^```toml\n(.*?)^```", settings_page(), flags=re.MULTILINE | re.DOTALL)
     (tmp_path / CONFIG_FILE).write_text(example)
