@@ -289,9 +289,7 @@ class JetStreamJournal(Journal):
     async def _info(self, lane: str, *, deleted: bool = False, subjects: str = "") -> dict[str, Any]:
         stream = state_stream(lane) if subjects else entries_stream(lane)
         request = {"deleted_details": deleted, **({"subjects_filter": subjects} if subjects else {})}
-        answer = await self._call(f"STREAM.INFO.{stream}", request)
-        _check(answer)
-        return answer
+        return _check(await self._call(f"STREAM.INFO.{stream}", request))
 
     async def _tell(self, lane: str, name: str, body: bytes) -> None:
         _check(await self._ask(f"rmb.{lane}.s.{name}", body, lane=lane))
@@ -458,9 +456,10 @@ def _subject(message: Msg) -> str:
     return _header(message, "Nats-Subject")
 
 
-def _check(answer: Mapping[str, Any]) -> None:
+def _check(answer: dict[str, Any]) -> dict[str, Any]:
+    """Returns the answer. Raises the error that it describes."""
     if "error" not in answer:
-        return
+        return answer
     code, message = answer["error"].get("err_code"), answer["error"].get("description", "")
     if code == _STREAM_NOT_FOUND:
         raise JournalChanged.missing()

@@ -88,8 +88,8 @@ class Authority(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return cls(KeyPair.new(OPERATOR).seed, KeyPair.new(ACCOUNT).seed, KeyPair.new(ACCOUNT).seed)
 
     def operator_jwt(self) -> str:
-        operator, system = KeyPair(self.operator_seed), KeyPair(self.system_seed).public
-        rights = {"type": "operator", "system_account": system}
+        operator = KeyPair(self.operator_seed)
+        rights = {"type": "operator", "system_account": self.system_account}
         return operator.claim(operator.public, "remembrancer", rights)
 
     @property

@@ -10,6 +10,7 @@ import os
 import secrets
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final, Self
 
 import msgspec
@@ -131,12 +132,9 @@ class Sealed:
         """The notices that can be opened. The others are not meant for this host."""
         opened = {}
         for host, notice in (await self._journal.notices(lane)).items():
-            if host.startswith(KEYS_FOR):
-                continue
-            try:
-                opened[host] = await self._open(lane, notice, "notice", lane, host)
-            except (EntryDamaged, KeyMissing):
-                continue
+            if not host.startswith(KEYS_FOR):
+                with suppress(EntryDamaged, KeyMissing):
+                    opened[host] = await self._open(lane, notice, "notice", lane, host)
         return opened
 
     async def hand_keys(self, lane: str, keyring: Keyring, secrets_of: Mapping[str, bytes]) -> None:
