@@ -236,11 +236,9 @@ class Tool(Generic[T]):
         listed = {name: _as_listed(schema) for name, schema in properties if name not in self.unlisted}
         schema = {**self.decoder.schema, "properties": listed}
         described = {"name": self.name, "description": self.description, "inputSchema": schema}
-        if hints:
-            described["annotations"] = hints
-        if self.always_loaded:
-            described["_meta"] = {"anthropic/alwaysLoad": True}
-        return described
+        return described | non_empty(
+            annotations=hints, _meta={"anthropic/alwaysLoad": True} if self.always_loaded else {}
+        )
 
 
 def _as_listed(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -215,9 +215,7 @@ def _shown(lines: Sequence[str], path: str, first: int, count: int) -> Answer:
     end = whole_characters(content, min(len(content), MAX_CHARACTERS))
     answer: Answer = {"path": path, "content": content[:end].rstrip("\r\n")}
     answer |= {"fromLine": first, "toLine": min(total, first - 1 + fit), "totalLines": total}
-    if end < len(content):
-        answer["cut"] = True
-    return answer
+    return answer | non_empty(cut=end < len(content))
 
 
 @tool("Write into the project's notes. Appends unless told to replace.", destructive=True, unlisted=("expected",))

@@ -118,10 +118,8 @@ def memory_of(memory: RecalledMemory, *, detail: bool = False, is_judged: bool =
                 memory, "tags", "occurred_at", "kind", "summary", "found_in", "derived_from", "near_duplicates"
             ),
         }
-        if source := msgspec.to_builtins(memory.source):
-            answer["source"] = source
-        if memory.strength is not None:
-            answer["strength"] = round(memory.strength, 3)
+        strength = None if memory.strength is None else round(memory.strength, 3)
+        answer |= non_empty(source=msgspec.to_builtins(memory.source), strength=strength)
     else:
         answer = {
             **fields_of(memory, "id", "content", "scope"),
