@@ -103,7 +103,7 @@ class VisitorAccess:
         )
         return True
 
-    def leave(self, request: Request, response: Response, grant: Grant | None) -> None:
+    def leave(self, response: Response, grant: Grant | None) -> None:
         """Sign out: delete the cookie, and revoke the token of a browser that signed in by a link."""
         if grant is not None and grant.every_project:
             self._tokens.revoke(grant.name)

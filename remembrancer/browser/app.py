@@ -176,5 +176,5 @@ class Browser:
         grant = self._access.grant(request)
         self._access.check_change(request, await read_form(request))
         response = RedirectResponse(f"{PREFIX}/enter", 303)
-        self._access.leave(request, response, grant)
+        self._access.leave(response, grant)
         return response

@@ -193,7 +193,7 @@ class Sharing:
             lane = f"l_{secrets.token_hex(6)}"
             async with aclosing(_connection(_everything(administration))) as journal:
                 await journal.create(lane)
-            membership = await self._member(administration, lane, title, member, Keyring.new(), is_users=is_users)
+            membership = self._member(administration, lane, title, member, Keyring.new(), is_users=is_users)
             self.keep(membership)
             async with aclosing(self.open(membership)) as own:
                 await own.notify(lane, member, JOINED)
@@ -209,11 +209,11 @@ class Sharing:
                     f"('remembrancer share remove {member}' revokes an invitation that was lost)"
                 )
             keyring = msgspec.structs.replace(_all_keys(administration, own), current=own.keyring.current)
-            invited = await self._member(administration, lane, own.title, member, keyring, is_users=own.is_users)
+            invited = self._member(administration, lane, own.title, member, keyring, is_users=own.is_users)
             packed = zlib.compress(msgspec.msgpack.encode(invited), 9)
             return PREFIX + base64.urlsafe_b64encode(packed).decode().rstrip("=")
 
-    async def _member(
+    def _member(
         self, administration: Administration, lane: str, title: str, member: str, keyring: Keyring, *, is_users: bool
     ) -> Membership:
         key = KeyPair.new(USER)
