@@ -69,8 +69,7 @@ def time_windows(query: str, reference: float, zone: tzinfo | None = UTC) -> tup
     named = phrases(text)
     if _AHEAD.search(text):
         named = [each for each in named if not _PRESENT.match(text[each.begin : each.end])]
-    windows = filter(None, (_window(span, zone) for span in _spans(text, named, now)))
-    return tuple(dict.fromkeys(windows))
+    return tuple(dict.fromkeys(_windows(text, named, now, zone)))
 
 
 def without_times(query: str) -> str:
@@ -122,7 +121,7 @@ def read_query(query: str) -> str:
     return in_english(unicodedata.normalize("NFC", query[:MAX_CHARACTERS]).translate(_PLAIN))
 
 
-def _spans(text: str, named: Sequence[Phrase], now: datetime) -> Iterable[Span]:
+def _windows(text: str, named: Sequence[Phrase], now: datetime, zone: tzinfo | None) -> Iterable[TimeWindow]:
     place = 0
     while place < len(named):
         first = named[place]
@@ -132,13 +131,13 @@ def _spans(text: str, named: Sequence[Phrase], now: datetime) -> Iterable[Span]:
             before = text[max(0, first.begin - LOOK_BACK) : first.begin]
             if second and _RANGE_BEGINS.search(before) and _RANGE_GOES_ON.fullmatch(text[first.end : second.begin]):
                 place += 1
-                yield _between(first, second, now)
+                yield _window(_between(first, second, now), zone)
             elif not first.weak:
                 span = first.resolve(now)
                 if span.start <= now:
                     relation = _RELATION.search(before)
-                    yield _RELATIONS[relation["word"].lower()](span, now) if relation else span
-        except (ValueError, OverflowError):  # 31 June, or a time before the calendar
+                    yield _window(_RELATIONS[relation["word"].lower()](span, now) if relation else span, zone)
+        except (ValueError, OverflowError, OSError):  # 31 June, or a time before the calendar
             continue
 
 
@@ -153,13 +152,8 @@ def _between(first: Phrase, second: Phrase, now: datetime) -> Span:
     return Span(start.start, last.end, max(start.slack, last.slack))
 
 
-def _window(span: Span, zone: tzinfo | None) -> TimeWindow | None:
-    """None if the zone has no such time."""
+def _window(span: Span, zone: tzinfo | None) -> TimeWindow:
     is_open = span.start == datetime.min
     fade = span.slack if is_open else span.fade
-    try:
-        start = -math.inf if is_open else span.start.replace(tzinfo=zone).timestamp()
-        end = span.end.replace(tzinfo=zone).timestamp()
-    except (ValueError, OverflowError, OSError):
-        return None
-    return TimeWindow(start, end, fade.total_seconds())
+    start = -math.inf if is_open else span.start.replace(tzinfo=zone).timestamp()
+    return TimeWindow(start, span.end.replace(tzinfo=zone).timestamp(), fade.total_seconds())
