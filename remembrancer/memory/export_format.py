@@ -49,6 +49,7 @@ class EndLine(msgspec.Struct, frozen=True, tag="end", tag_field="line", forbid_u
 
 
 Line = ProjectLine | MemoryLine | EndLine
+_header_decoder: Final = msgspec.json.Decoder(Header)
 
 
 def encode_header(now: float) -> bytes:
@@ -62,7 +63,7 @@ def encode_line(line: Line | Header) -> bytes:
 def decode_header(line: bytes) -> Header:
     """Raises `SchemaTooNew` for a file from a newer release, and `FileUnusable` for a file that is not an export."""
     try:
-        header = msgspec.json.decode(line.removeprefix(BOM_UTF8), type=Header)  # some editors add a byte order mark
+        header = _header_decoder.decode(line.removeprefix(BOM_UTF8))  # some editors add a byte order mark
     except UNDECODABLE as error:
         raise FileUnusable(
             "the file is not an export of Remembrancer "

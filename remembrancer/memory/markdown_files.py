@@ -46,6 +46,7 @@ _ITEM: Final = re.compile(r"^[-*] +", re.MULTILINE)
 WORDS_OF_ITEM: Final = 5
 """The minimum number of words, with the marker, for an item to make sense by itself. Steps are often shorter."""
 HALF_YEAR_S: Final = 183 * 86_400.0
+_decode_fields: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def file_of(line: MemoryLine, folder: str) -> tuple[str, str]:
@@ -73,7 +74,7 @@ def read_file(text: str, details: Mapping[str, Mapping[str, Any]]) -> tuple[str,
     for mark, escaped in zip(parts[::2], parts[1::2], strict=True):
         content = _ESCAPED.sub(r"<\1", escaped.removesuffix("\n").removesuffix("\n"))
         try:
-            whole = msgspec.json.decode(mark, type=dict[str, Any])
+            whole = _decode_fields(mark)
             project = whole.pop("project", None)
             whole |= {**details.get(whole["id"], {}), "content": content}
             lines.append(MemoryLine(msgspec.convert(whole, PortableMemory), project))

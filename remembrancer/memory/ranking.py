@@ -63,11 +63,12 @@ class Fitted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 WeightsFile = dict[str, dict[By, Fitted]]
+_decode_weights: Final = msgspec.json.Decoder(WeightsFile).decode
 
 
 @cache
 def weights_file() -> WeightsFile:
-    return msgspec.json.decode((files(__package__) / "weights.json").read_bytes(), type=WeightsFile)
+    return _decode_weights((files(__package__) / "weights.json").read_bytes())
 
 
 def fitted_for(model: str | None) -> Fitted:
