@@ -122,7 +122,7 @@ _LIMIT: Final = re.compile(
 """Text before a day on which nothing happens: "since", "until", or a bracket, since the day in "We use Postgres
 (2026-11-30)" only dates the text."""
 _STATES: Final = rf"\b(?i:{'|'.join(_LISTS['states'])})\b"
-_IRREGULAR: Final = rf"\b(?<!\bthe )(?<!\ba )(?<!\bmy )(?<!\bour )(?i:{'|'.join(_LISTS['past'])})\b"
+_IRREGULAR: Final = rf"(?i:\b(?<!\bthe )(?<!\ba )(?<!\bmy )(?<!\bour )(?:{'|'.join(_LISTS['past'])}))\b"
 """Verbs in the past, but not participles: "the lost key"."""
 _ED: Final = rf"(?!(?i:{'|'.join(_LISTS['not_past'])})\b)[A-Za-z][a-z]*[^\We]ed\b"
 _PAST: Final = rf"(?:(?:\b(?<!-)(?=[a-z])|^(?=[A-Z](?!\w+ \w+s\b))){_ED}|{_IRREGULAR})"
