@@ -112,11 +112,15 @@ _COMING: Final = re.compile(
     re.IGNORECASE,
 )
 """The words before a day such as "tomorrow". A `usual` day (such as a weekday) counts only before certain words."""
-_MOVE: Final = "(?:adjourn|change|defer|delay|extend|move|postpone|push|rearrange|reschedule|shift|switch)"
+_MOVE: Final = (
+    "(?:adjourn|advance|bump|change|defer|delay|extend|move|postpone|push|rearrange|reschedule|shift|slip|switch"
+    "|transfer)"
+)
 _LIMIT: Final = re.compile(
     r"(?:\b(?:since|from|(?<!night )of|until|till|after|before|by|through|between|(?<! \d )(?<! \d\d )and)|[–(-])"
     rf" ?(?:(?:the|on|in|{WEEKDAY},?) )*$"
-    rf"|(?:^(?!.*\b(?:{_MOVE}r?e?d|set|put|brought)\b).*\b|(?<!from )\b\d\d? )to (?:the )?$",
+    rf"|(?:^(?!.*\b(?:\w+ed|set|put|brought)\b).*\b|^(?!.*\b{_MOVE}[pr]?e?d\b).*\bfrom (?:\S+ ){{1,3}}"
+    r"|(?<!from )\b\d\d? )to (?:the )?$",
     re.IGNORECASE,
 )
 """Text before a day on which nothing happens: "since", "until", or a bracket, since the day in "We use Postgres
@@ -194,8 +198,8 @@ _CHORE: Final = re.compile(
 """Something that one person, or "we", must do once: "Petra must sign the lease", but not "Tests must not sleep"."""
 _MUST: Final = re.compile(r"(?:the|our|my|this|everything)\b.*\b(?:must|should|has to|needs to)\b.* by in ", re.I)
 _ENDED: Final = re.compile(
-    rf"(?i:^(?!.*\b(?:{_MOVE}(?:r?e?d)?|extension|put (?:off|back)|brought forward|instead|replacement|now (?:have|on)"
-    r"|(?:new|next) (?:one|date|day|slot|time)|(?:day|week|month)s? (?:later|earlier)"
+    rf"(?i:^(?!.*\b(?:{_MOVE}(?:[pr]?e?d)?|extension|put (?:off|back)|brought forward|instead|replacement"
+    r"|now (?:have|on)|(?:new|next) (?:one|date|day|slot|time)|(?:day|week|month)s? (?:later|earlier)"
     r"|(?:not|n[’']t)(?: \w+)? (?:on|before|until))\b))"
     rf".*?(?:is off\b|{_PAST}"
     rf"|\b(?i:{'|'.join(_LISTS['habits'])}|not?|\w+n['’]t|done|valid|expires|runs until)\b)"
