@@ -205,6 +205,12 @@ _ENDED: Final = re.compile(
     rf"|\b(?i:{'|'.join(_LISTS['habits'])}|not?|\w+n['’]t|done|valid|expires|runs until)\b)"
 )
 """A text that says that something has ended, holds or recurs, and not that it has moved to another day."""
+_RANGE: Final = re.compile(
+    rf"^(?!.*\b{_MOVE}[pr]?e?d\b)(.*)\b(?:from|between) ((?:the )?{_WEEKDAY_OF_DATE}(?:{_ANY_DATE}|{WEEKDAY}))"
+    rf" (?:to|until|till|and) (?:the )?{_WEEKDAY_OF_DATE}(?:{_ANY_DATE}|{WEEKDAY})(?!\w)",
+    re.IGNORECASE,
+)
+"""A span of days: "from 20 December to 4 January", unless something moved from one day to the other."""
 _ASKS: Final = re.compile(r"(?!(?:can|could|will|would) (?:you|we)\b|kann|können).*\?$", re.IGNORECASE)
 _PERIOD: Final = re.compile(r"\b(?P<which>this|next) (?P<unit>week|month|year)\b", re.IGNORECASE)
 _IN_MONTH: Final = re.compile(rf"\b(?:in|by|until|of|this) (?P<month>{'|'.join(MONTHS)})\b(?! \d)", re.IGNORECASE)
@@ -282,8 +288,10 @@ def due_of_open_end(text: str, at: float, zone: tzinfo | None = None) -> float |
 
 
 def moved_to(text: str, at: float, due: float | None) -> float | None:
-    """The future day, other than `due`, to which a text moves an open end. None if the text says how that ended."""
-    for part in (each.partition(" because ")[0] for each in split_sentences(_with_plain_days(text, at))):
+    """The future day, other than `due`, to which a text moves an open end: the first of a span of days. None if the
+    text says how the open end ended."""
+    for sentence in split_sentences(_with_plain_days(text, at)):
+        part = _RANGE.sub(r"\1on \2", sentence.partition(" because ")[0])
         if not _ENDED.match(part) or is_appointment(part, at, UTC) or is_task(part, at, UTC):
             named = (
                 due_in(words, at, UTC)
