@@ -211,6 +211,8 @@ _RANGE: Final = re.compile(
     re.IGNORECASE,
 )
 """A span of days: "from 20 December to 4 January", unless something moved from one day to the other."""
+LONGEST_DAY: Final = 80
+"""In characters. Reading all that follows each day would take minutes for a long text with many days."""
 _ASKS: Final = re.compile(r"(?!(?:can|could|will|would) (?:you|we)\b|kann|können).*\?$", re.IGNORECASE)
 _PERIOD: Final = re.compile(r"\b(?P<which>this|next) (?P<unit>week|month|year)\b", re.IGNORECASE)
 _IN_MONTH: Final = re.compile(rf"\b(?:in|by|until|of|this) (?P<month>{'|'.join(MONTHS)})\b(?! \d)", re.IGNORECASE)
@@ -295,7 +297,10 @@ def moved_to(text: str, at: float, due: float | None) -> float | None:
         if not _ENDED.match(part) or is_appointment(part, at, UTC) or is_task(part, at, UTC):
             named = (
                 due_in(words, at, UTC)
-                for words in (part, *(f"by {part[day.end() :]}" for day in _COMING.finditer(part)))
+                for words in (
+                    part,
+                    *(f"by {part[day.end() : day.end() + LONGEST_DAY]}" for day in _COMING.finditer(part)),
+                )
             )
             if days := [day for day in named if day is not None and day > at and day != due]:
                 return days[0]

@@ -294,6 +294,12 @@ READ: dict[str, Callable[[str], object]] = {
 """The readers of a text, by the tables of their cases."""
 
 
+def test_a_long_sentence_with_many_days_is_read_in_linear_time() -> None:
+    began = time.process_time()
+    moved_to("from Friday to " * 2000, SATURDAY, due_in("by 4 December", SATURDAY))
+    assert time.process_time() - began < 5  # a minute if all that follows each day is read
+
+
 @pytest.mark.parametrize(
     ("table", "text", "meant"), [(each, *row) for each in READ for row in cases("open_ends", each)]
 )
