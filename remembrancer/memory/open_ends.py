@@ -181,6 +181,8 @@ _VERB: Final = re.compile(
 )
 """Any other verb: "The trial ends", "Prices rise", "Bo answered", "Ana cut it"."""
 _LASTING: Final = rf"(?:{'|'.join(_LISTS['lasting'])})\b"
+_NAMED: Final = r" (?:the (?!\w+['’]s\b)|(?-i:\w*[A-Z])(?!\w*['’]s\b))"
+"""What has a name or is known may be needed for long: "we still need Redis", but not "we still need Olga's key"."""
 _CHORE: Final = re.compile(
     r"\W*(?:(?P<me>i)|we|some(?:one|body)|(?:my|his|her) \w+"
     rf"|(?-i:(?!(?i:{'|'.join(_LISTS['anyone'])})\b)[A-Z][^\W\dA-Z]*(?:[^\Ws]|[aiu]s)))"
@@ -189,7 +191,7 @@ _CHORE: Final = re.compile(
     rf"(?:(?:{_ARTICLES}|him|us|me|them|it|\w+['’]s)\b|(?-i:[A-Z]))"
     rf"(?!.*\b(?:{'|'.join(_LISTS['general'])}|(?:before|after) (?:an?|the|\w+ing))\b)"
     r"|.{3,80} still (?:must|ha(?:s|ve) to|needs? to) be (?!able|kept|used|supported)\w+"
-    rf"|(?:i|we) still (?:must|have to|need(?! \d|.* \d|.* per\b)(?: to)?) (?!{_LASTING})"
+    rf"|(?:i|we) still (?:must|have to|need(?! \d|.* \d|.* per\b)(?: to|(?! to\b)(?!{_NAMED}))) (?!{_LASTING})"
     r"|(?:i|we)(?:(?: are| am|['’]\w+) still waiting for| (?:never|haven['’]t) (?:heard|got an? \w+) (?:back |from ))"
     rf"|(?:please |(?:i|we) (?:must |have to |need to ))?(?:{_VERBS}) .*\bbefore (?:{_ARTICLES}|\w+['’]s) (?:\w+ )?"
     rf"(?:{'|'.join(_LISTS['occasions'])})[.!]?$",
