@@ -31,7 +31,8 @@ DEFAULT_IMPORTANCE: Final[dict[Kind, float]] = dict.fromkeys(
 _KIND_WORDS: Final[dict[Kind, str]] = {
     "fact": r"\b(not (yet |been )*decided|undecided)\b|^we never (came|got|had|heard|received|saw)\b",
     "decision": r"\b(decided|chose|we (switched|migrated) (to|from)|we moved (from|to (?-i:[A-Z])\w*)"
-    r"|us(e|es|ing)\b[^.;]* instead of|decision (is |was )?to)\b|\bdecision( \d+)?:",
+    r"|us(e|es|ing)\b[^.;]* instead of|decision (is |was )?to)\b|\bdecision( \d+)?:"
+    r"|^decision (\(?\d{4}-\d\d-\d\d|(on|about|for)\b)[^.;:]*:",
     "error_fix": r"\b(fixed (it|this|that|the)|(we|I|['’]ve) fixed|(have|has) fixed an?|fixed\b[^.;]* by \w+ing"
     r"|the fix (is|was)|root cause|was caused by|workaround|solved by)\b|(^|[.;*-]\s*)fixed:",
     "preference": r"\b(prefers?|likes|wants|(I|we|you|they|users) (\w+ly |don['’]t )?(like|want)"
@@ -41,7 +42,8 @@ _KIND_WORDS: Final[dict[Kind, str]] = {
     r"|^(you|every\w*( \w+)?|each \w+|all \w+|nobody) (has|have|needs?) to\b"
     r"|\b(we|you|please|should|do) (always|never)|\bare (always|never) \w+(ed|tten)"
     r"|(^|[^ei]\W|\wi\W|[^hw]e\W|[^s\W]he\W)must(n['’]t)?|\bwe must(n['’]t| not| never| always)"
-    r"|\bare named (?-i:[^A-Z]|[A-Z][^a-z])\S*|\bby convention|\bnaming (convention|rule|scheme)s?)\b|^convention:",
+    r"|\bare named (?-i:[^A-Z]|[A-Z][^a-z])\S*|\bby convention|\bnaming (convention|rule|scheme)s?)\b"
+    r"|^(convention|naming):",
 }
 """The first pattern that matches decides."""
 _kinds_in: Final = finder_of(f"(?i){words}" for words in _KIND_WORDS.values())
