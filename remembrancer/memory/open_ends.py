@@ -185,7 +185,7 @@ _NAMED: Final = r" (?:the (?!\w+['’]s\b)|(?-i:\w*[A-Z])(?!\w*['’]s\b))"
 """What has a name or is known may be needed for long: "we still need Redis", but not "we still need Olga's key"."""
 _CHORE: Final = re.compile(
     r"\W*(?:(?P<me>i)|we|some(?:one|body)|(?:my|his|her) \w+"
-    rf"|(?-i:(?!(?i:{'|'.join(_LISTS['anyone'])})\b)[A-Z][^\W\dA-Z]*(?:[^\Ws]|[aiu]s)))"
+    rf"|(?-i:(?!(?i:{'|'.join(_LISTS['anyone'] | _LISTS['programs'])})\b)[A-Z][^\W\dA-Z]*(?:[^\Ws]|[aiu]s)))"
     r"(?: \w+ly| still| also)* (?:must|ha(?:s|ve|['’]ve got) to|needs? to)(?: \w+ly| also| (?:not forget|remember) to)*"
     rf" (?(me)(?!{_LASTING})\w+|(?:{_VERBS})) (?:(?:\w+ly|back|up|out|off|to|for|with|at) )*"
     rf"(?:(?:{_ARTICLES}|him|us|me|them|it|\w+['’]s)\b|(?-i:[A-Z]))"
