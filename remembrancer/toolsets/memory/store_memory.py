@@ -41,7 +41,8 @@ _KIND_WORDS: Final[dict[Kind, str]] = {
     "convention": r"((^|[.:;,*-]\s*)((in|on|for|at|with) [a-z]+ )?(always|never)"
     r"|^(you|every\w*( \w+)?|each \w+|all \w+|nobody) (has|have|needs?) to\b"
     r"|\b(we|you|please|should|do) (always|never)|\bare (always|never) \w+(ed|tten)"
-    r"|(^|[^ei]\W|\wi\W|[^hw]e\W|[^s\W]he\W)must(n['’]t)?|\bwe must(n['’]t| not| never| always)"
+    r"|(^|[^ei]\W|\wi\W|[^hw]e\W|[^s\W]he\W)must(n['’]t)?|\bwe must(n['’]t"
+    r"| (not|never|always|avoid|ensure|follow|support|use (the|an?|only)|validate))"
     r"|\bare named (?-i:[^A-Z]|[A-Z][^a-z])\S*|\bby convention|\bnaming (convention|rule|scheme)s?)\b"
     r"|^(convention|naming):",
 }
