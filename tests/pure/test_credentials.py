@@ -136,8 +136,8 @@ def is_refused(text: str) -> bool:
 
 
 def test_a_secret_of_any_shape_is_refused_and_no_line_with_the_same_words() -> None:
-    assert len(SHAPES) == 367
-    assert [shape for shape in SHAPES if not is_refused(SHAPES[shape])] == ["«hex 40» | deploy token for the registry"]
+    assert len(SHAPES) == 369
+    assert [shape for shape in SHAPES if not is_refused(SHAPES[shape])] == []
     innocent = [*lines("innocent_lines"), *lines("innocent_shapes")]
     assert len(innocent) == 513
     assert [line for line in innocent if find_credential(line) is not None] == []
