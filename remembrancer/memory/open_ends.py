@@ -266,11 +266,15 @@ def due_in(text: str, at: float, zone: tzinfo | None = None) -> float | None:
     local time zone. A day without a year is at most about three months before `at`."""
     text = _with_by(text.strip(), at)
     before = None if _DUE.search(text) else _coming_day(text) or _LAST.search(text)
+    days: list[float] = []
     for named in _DUE.finditer(f"by {text[before.end() :]}" if before else text):
         now = datetime.fromtimestamp(at, zone).replace(tzinfo=None)
         with suppress(ValueError):  # no such day
-            return _day_of(named, now, zone is None and _has_passed(text, now)).replace(tzinfo=UTC).timestamp()
-    return None
+            day = _day_of(named, now, zone is None and _has_passed(text, now))
+            days.append(day.replace(tzinfo=UTC).timestamp())
+            if named["how"].casefold() != "before":  # "before Christmas, by 18 December"
+                break
+    return min(days, default=None)
 
 
 def _has_passed(text: str, now: datetime) -> bool:

@@ -20,7 +20,7 @@ from remembrancer.actors.store.retrieval.deduplication import (
     demote_replaced,
 )
 from remembrancer.memory.decay import DAY_S
-from remembrancer.protocol.kinds import SCOPES, Scope
+from remembrancer.protocol.kinds import SCOPES, Kind, Scope
 from remembrancer.protocol.reads import Scores
 from remembrancer.protocol.writes import SourceRef
 from tests.cases import cases
@@ -263,6 +263,16 @@ def test_a_fix_replaces_no_dated_event(earlier: str, later: str, fields: dict[st
     old = entry("old", 0.5, content=earlier, space=1, **fields).record
     new = entry("new", 0.5, content=later, space=1, number=2, type="episodic", kind="error_fix").record
     assert can_replace(new, old, ()) == is_replaced
+
+
+def test_steps_replace_only_rules() -> None:
+    steps = entry(
+        "new", 0.5, content="1. flash the firmware; 2. tell the lab", space=1, number=2, kind="procedure"
+    ).record
+    kinds: tuple[Kind, ...] = ("fact", "open_end", "convention", "procedure")
+    old = [entry("old", 0.5, content="the lab knows the firmware", space=1, kind=kind).record for kind in kinds]
+    assert [can_replace(steps, each, ()) for each in old] == [False, False, True, True]
+    assert can_replace(replace(steps, content="To flash it, tell the lab"), old[0], ())
 
 
 @pytest.mark.parametrize(("earlier", "later", "is_replaced"), cases("replacement", "for_a_time"))

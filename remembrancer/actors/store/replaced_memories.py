@@ -168,7 +168,8 @@ def can_replace(later: MemoryRecord, earlier: MemoryRecord, derived: Container[i
     """False if both remain valid. A task does not replace a fact; a corrected mistake remains a mistake; past events
     stay true unless they are taken back, which a fix does not do; an event that lasted for a time replaces nothing, and
     a day's figure only one for the same day. An event replaces neither a derived memory nor one that a summary covers;
-    a derived memory does not replace the latter. One section of an imported note does not replace another."""
+    a derived memory does not replace the latter. Steps of a procedure replace only rules. One section of an imported
+    note does not replace another."""
     if earlier.source.file and (earlier.source.file, earlier.created_at) == (later.source.file, later.created_at):
         return False
     is_event, is_summed_up = later.type == "episodic", earlier.status == "consolidated"
@@ -189,6 +190,9 @@ def can_replace(later: MemoryRecord, earlier: MemoryRecord, derived: Container[i
     if earlier.kind == OPEN_END and (later.occurred_at or earlier.created_at) + DAY_S <= earlier.created_at:
         return False  # an event before the task was stored has not completed it
     is_task = later.kind == OPEN_END and earlier.kind != OPEN_END
+    has_steps = later.kind == "procedure" and (earlier.kind == OPEN_END or "2. " in later.content)
+    if has_steps and earlier.kind not in RULES_OF_WORK:
+        return False
     return earlier.scope != "session" and not is_task and (earlier.kind != "error_fix" or is_fix)
 
 
