@@ -237,13 +237,13 @@ def test_the_catalogue_remembers_projects_lanes_and_what_was_decided_about_model
 def test_a_project_was_another_one_only_if_its_name_or_a_file_older_than_the_memories_says_so(
     tmp_path: Path, known: dict[str, Any], is_long_ago: bool, may_be: bool
 ) -> None:
-    """The former one's newest memory is as old as its last use; the only file here is of the time 4."""
+    """The only file here is of the time 4."""
     (new := tmp_path / "src" / "new").mkdir(parents=True)
     (new / "README").touch()
     os.utime(new / "README", (4.0, 4.0))
-    project, used_at, created_at = project_of(new), known["used_at"], known.get("created_at")
-    gone = RememberedProject("p_old", str(tmp_path / known["former"]), 1.0, used_at, 3, used_at)
-    own = [] if created_at is None else [RememberedProject(project.id, project.path, created_at, created_at, 1, 9.0)]
+    project, used_at, first_at = project_of(new), known["used_at"], known.get("first_at")
+    gone = RememberedProject("p_old", str(tmp_path / known["former"]), used_at, 3, 1.0, known.get("newest_at", used_at))
+    own = [] if first_at is None else [RememberedProject(project.id, project.path, 9.0, 1, first_at, 9.0)]
     assert (former_project([*own, gone], project, new, 7.0 + NEW_S + 2 * is_long_ago) == gone) is may_be
 
 
@@ -252,22 +252,22 @@ def test_a_directory_is_listed_for_its_former_project_only_if_one_beside_it_is_g
 ) -> None:
     (new := tmp_path / "src" / "new").mkdir(parents=True)
     (kept := tmp_path / "src" / "kept").mkdir()
-    there = RememberedProject(project_of(kept).id, str(kept), 1.0, 5.0, 3, 5.0)
-    gone = RememberedProject("p_old", str(tmp_path / "other" / "old"), 1.0, 5.0, 3, 5.0)
+    there = RememberedProject(project_of(kept).id, str(kept), 5.0, 3, 1.0, 5.0)
+    gone = RememberedProject("p_old", str(tmp_path / "other" / "old"), 5.0, 3, 1.0, 5.0)
     monkeypatch.setattr(os, "scandir", pytest.fail)  # it may have many files
     assert former_project([there, gone], project_of(new), new, 10.0) is None
 
 
-def test_the_newest_memory_of_a_project_is_found_without_reading_the_others(path: Path) -> None:
+def test_the_first_and_newest_memories_of_a_project_are_found_without_reading_the_others(path: Path) -> None:
     fill(path)  # the memories of PROJECT
     name = f"'{PROJECT.id}'"
     write_rows(path, f"INSERT INTO projects VALUES ({name}, '/app', 1.0, 2.0, NULL, NULL)")
     write_rows(path, f"UPDATE spaces SET name = {name}")
-    newest = rows_of(path, "SELECT created_at FROM memories ORDER BY number DESC LIMIT 1")[0][0]
-    assert rows_of(path, REMEMBERED) == [(PROJECT.id, "/app", 1.0, 2.0, 20, newest)]
+    write_rows(path, "UPDATE memories SET created_at = number")
+    assert rows_of(path, REMEMBERED) == [(PROJECT.id, "/app", 2.0, 20, 1.0, 20.0)]
     plan = " ".join(row[3] for row in rows_of(path, f"EXPLAIN QUERY PLAN {REMEMBERED}"))
     assert "SCAN memories" not in plan
-    assert plan.count("memories USING COVERING INDEX memories_by_number (space=?)") == 2
+    assert plan.count("memories USING INDEX memories_by_number (space=?)") == 2
 
 
 def test_a_file_is_closed_only_when_each_reader_has_finished_its_query(path: Path, records: Records) -> None:

@@ -246,7 +246,7 @@ def test_what_is_said_of_a_directory_that_became_part_of_a_repository_is_true(tm
     known = [KnownProject(place.id, place.path, None, None, None, 1, 0, 0, None) for place in places]
     assert missing_projects(known) == ""
     git("init", at=tmp_path / "plain")
-    remembered = [RememberedProject(place.id, place.path, 1.0, 1.0, 5, 1.0) for place in places]
+    remembered = [RememberedProject(place.id, place.path, 1.0, 5, 1.0, 1.0) for place in places]
     for place in (tmp_path / "plain", sub):
         former = former_project(remembered, project_of(place), place, 2.0)
         assert former

@@ -15,12 +15,11 @@ from remembrancer.protocol.problems import OPENING
 from remembrancer.protocol.writes import ProjectRef
 
 NEW_S: Final = 7 * 86400.0
-"""Up to this age, a project with memories may be an older project that was moved."""
+"""Up to this age of its first memory, a project may be an older project that was moved."""
 REMEMBERED: Final = """
-    SELECT id, path, projects.created_at, last_used_at, CAST(total(count) AS INTEGER),
-        (SELECT created_at FROM memories WHERE number = max(
-            coalesce((SELECT max(number) FROM memories WHERE space = own.number), 0),
-            coalesce((SELECT max(number) FROM memories WHERE space = lane.number), 0)))
+    SELECT id, path, last_used_at, CAST(total(count) AS INTEGER),
+        min((SELECT created_at FROM memories WHERE space = tallies.space ORDER BY number LIMIT 1)),
+        max((SELECT created_at FROM memories WHERE space = tallies.space ORDER BY number DESC LIMIT 1))
     FROM projects JOIN spaces AS own ON own.name = id LEFT JOIN shares ON shares.name = id
         LEFT JOIN spaces AS lane ON lane.name = shares.lane
         JOIN tallies ON space IN (own.number, lane.number) AND NOT forgotten
@@ -28,13 +27,13 @@ REMEMBERED: Final = """
 
 
 class RememberedProject(NamedTuple):
-    """A row of `REMEMBERED`: a project that has memories. `newest_at` is the time of its latest memory."""
+    """A row of `REMEMBERED`: a project that has memories, with the times of the first and the last one of them."""
 
     id: str
     path: str
-    created_at: float
     last_used_at: float
     memories: int
+    first_at: float
     newest_at: float
 
     @property
@@ -47,17 +46,17 @@ def former_project(
 ) -> RememberedProject | None:
     """The project in the rows of `REMEMBERED` that was probably moved to `project`, as seen from a directory. Its own
     directory is gone, and the new one is the same after `git init`, has the same name, or is next to it and contains
-    something older than the newest memory. If `project` has memories, it must be recent, and the former one unused
-    since."""
+    something older than the newest memory. If `project` has memories, the first one must be recent, and later than any
+    use of the former one. An imported memory counts from its original time."""
     known = [RememberedProject(*row) for row in remembered]
-    created_at = next((each.created_at for each in known if each.id == project.id), now)
-    here, oldest, is_new = Path(directory_of(project.path)), math.inf, now - created_at <= NEW_S
+    first_at = next((each.first_at for each in known if each.id == project.id), now)
+    here, oldest, is_new = Path(directory_of(project.path)), math.inf, now - first_at <= NEW_S
 
     def is_missing(former: RememberedProject) -> bool:
         return is_gone(ProjectRef(former.id, former.path))
 
     def may_be(former: RememberedProject) -> bool:
-        place, is_late = former.directory, not is_new or former.last_used_at > created_at
+        place, is_late = former.directory, not is_new or max(former.last_used_at, former.newest_at) > first_at
         is_renamed = place.parent == here.parent and oldest < former.newest_at
         return place in (directory, here) or (not is_late and (place.name == here.name or is_renamed))
 
