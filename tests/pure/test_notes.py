@@ -24,6 +24,7 @@ from remembrancer.memory.markdown_index import (
 from remembrancer.memory.notes import MAX_REPLACED, Edited, clean_note_path, daily_note, directories_of, edited
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.reads import ContextGathered, GatherContext
+from remembrancer.protocol.writes import SourceRef
 from remembrancer.toolsets.files.note_tools import SNIPPET, snippet_of
 from remembrancer.toolsets.service import Asked, Caller
 from tests.cases import cases
@@ -233,7 +234,8 @@ def test_a_file_is_kept_only_if_it_is_plain_text_and_outside_of_all_trees_only_i
 
 
 async def test_a_relative_day_in_the_block_counts_from_the_day_on_which_its_text_was_written(tmp_path: Path) -> None:
-    heating = recalled("The heating was repaired yesterday", version=3, updated_at=4 * 86400.0)
+    source = SourceRef(file=f"{tmp_path}/NOTES.md")
+    heating = recalled("The heating was repaired yesterday", version=3, updated_at=4 * 86400.0, source=source)
     gathered = ContextGathered((heating,), is_all=True, edited={heating.id: 2 * 86400.0})
 
     async def ask(_question: GatherContext, _received_at: float) -> Asked[ContextGathered]:
@@ -241,4 +243,7 @@ async def test_a_relative_day_in_the_block_counts_from_the_day_on_which_its_text
 
     access: Any = SimpleNamespace(settings=SimpleNamespace(markdown_index="MEMORY.md"), ask=ask)
     await MarkdownIndex(access).attend(Caller("", "", project_of(tmp_path), 0.0, str(tmp_path)))
-    assert "repaired yesterday (stored 1970-01-03) (changed 1970-01-05)" in (tmp_path / "MEMORY.md").read_text()
+    assert (
+        "repaired yesterday (from file NOTES.md) (stored 1970-01-03) (changed 1970-01-05)"
+        in (tmp_path / "MEMORY.md").read_text()
+    )

@@ -60,7 +60,7 @@ class MarkdownIndex:
             gathered = _of_project(asked.reply)
             if content is None or asked.is_old or not (gathered.memories or kept_in(content)):
                 return
-            block = build_block(gathered, MOST_BYTES, partial(size_of, around=outside(content)))
+            block = build_block(gathered, MOST_BYTES, partial(size_of, around=outside(content)), root=caller.directory)
             fresh = with_block(content, block.text, time.time())
             if fresh != content:
                 await anyio.to_thread.run_sync(_replace, path, content, fresh)
