@@ -424,6 +424,7 @@ def _erase(where: Where, memories: Sequence[str], *, yes: bool) -> Report:
         repeating = dict.fromkeys((*answer.get("also_said_by", ()), *(copy["id"] for copy in known.get("copies", ()))))
         named = ", ".join(f"{_name_of(where, each, {})} ({short(each)})" for each in repeating)
         also = f"; memories that may repeat it: {named}" if named else ""
+        also += f"; {answer['may_remain_in']} may still contain it" if "may_remain_in" in answer else ""
         name = f"“{excerpt(known['content'])}”" if known else short(memory)
         older = [link["target"] for link in known.get("links", ()) if link["relation"] == "supersedes"]
         lines.append(f"{name} {verb}{made}{also}{_left_expired(where, older)}")
@@ -525,20 +526,18 @@ def undo_run(where: Where, run_id: str) -> Report:
     for place, conversation in where.conversations():
         with suppress(NotFound):
             answer = conversation.call("reflect_and_consolidate", undo=run_id)
-            memories, skipped = answer.get("memories", []), answer.get("skipped", [])
-            is_again = answer.get("already_undone", False)
-            if is_again and places:  # the user's part was already undone with the first place
+            memories, is_again = answer.get("memories", []), answer.get("already_undone", False)
+            skipped = [each for each in answer.get("skipped", ()) if all(each not in old["skipped"] for old in places)]
+            if places and not (memories or skipped or _if_applied(answer, "")):  # the first place included the user
                 continue
             places.append({"project": place.project, "memories": memories, "skipped": skipped, "already": is_again})
             of_user = len(answer.get("of_user", ()))
             for owner, number in ((place.label, len(memories) - of_user), ("the user", of_user)):
-                if number or (owner == place.label and not memories):
+                if number or (owner == place.label and not memories and not skipped):
                     done = f"{count(number, 'memory')} {'forgotten' if is_import else 'restored'}"
                     done += "; another import brings them back" if is_import and number else ""
                     lines.append(f"{owner}: {_if_applied(answer, 'it had already been undone' if is_again else done)}")
-            lines += [
-                f"  {_name_of(where, item['memory_id'], {})} was not changed: {item['reason']}" for item in skipped
-            ]
+            lines += [f"{_name_of(where, each['memory_id'], {})} was not changed: {each['reason']}" for each in skipped]
             if not is_import:
                 break
     if places:

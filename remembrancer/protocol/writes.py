@@ -392,11 +392,12 @@ class InvalidatedResult(ResultOfMemory, frozen=True):
 
 class ErasedResult(ResultOfMemory, frozen=True):
     """The outcome of an `EraseMemory`. `said_by` are memories, some forgotten, that are derived from it or nearly the
-    same, and may repeat its content; `also_erased` are those that were derived automatically and repeated it."""
+    same, and may repeat its content; `also_erased` are derived memories that repeated it; `file` is its source."""
 
     already: bool = False
     said_by: tuple[str, ...] = ()
     also_erased: tuple[str, ...] = ()
+    file: str | None = None
 
     @property
     def gone(self) -> tuple[str, ...]:

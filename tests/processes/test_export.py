@@ -149,6 +149,11 @@ def test_undoing_an_import_forgets_what_it_brought_and_nothing_else(home: Path, 
     assert "1 memory imported, 2 already there (1 with a different text here).\n" in again, (
         "importing it again brings back what was undone"
     )
+    done("edit", memory("three").id, "--to", "user", "--project", str(tmp_path), home=home)
+    done("add", "The game has nine levels.", home=home)
+    assert done("undo", run_id, home=home).splitlines() == [
+        f"“what {name}” was not changed: it has been changed since" for name in ("three says", "two says now")
+    ], "each once, and nothing about other projects"
 
 
 def test_an_undo_without_an_id_takes_an_import_as_one_run_and_no_change_from_its_history(
@@ -307,7 +312,9 @@ def test_a_directory_is_the_same_by_every_path_to_it(home: Path, tmp_path: Path)
     assert "1 memory imported" in done("backup", "import", str(notes), home=home)
     for path in (f"{notes}/../notes", str(tmp_path / "link"), f"{notes}/deploy.md"):
         assert "0 memories imported, 1 already there" in done("backup", "import", path, home=home)
-    assert len(exported_memories(home)) == 1
+    (memory_id,) = exported_memories(home)
+    erased = done("forget", "--for-good", memory_id, "--yes", home=home)
+    assert f" is erased for good; {notes}/deploy.md may still contain it\n" in erased
 
 
 def test_review_asks_whether_a_section_of_an_edited_file_replaces_the_one_that_it_extends(

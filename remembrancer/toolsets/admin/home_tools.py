@@ -24,9 +24,8 @@ async def erase_memory(call: Call, memory_id: str) -> Answer:
     memory_id = parse_memory_id(memory_id)
     result = await call.service.erase(call.operation(EraseMemory(memory_id)))
     answer: Answer = {"memory_id": memory_id, "status": "erased"}
-    return answer | non_empty(
-        already_erased=result.already, also_said_by=list(result.said_by), also_erased=list(result.also_erased)
-    )
+    answer |= non_empty(also_said_by=list(result.said_by), also_erased=list(result.also_erased))
+    return answer | non_empty(already_erased=result.already, may_remain_in=result.file)
 
 
 _DETAILS: Final = tuple(name for name in DETAILS if name in ListedMemory.__struct_fields__)

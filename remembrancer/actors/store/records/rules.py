@@ -715,7 +715,7 @@ def _erase(writer: Writer, change: EraseMemory) -> ErasedResult:
         space.note_erased(memory_id, writer.at)
     repeating = (*(made for made in derived if made != record), *filter(None, map(space.memory, alike)))
     said_by = dict.fromkeys(each.id for each in repeating if each not in also and writer.sees(each))
-    return ErasedResult(memory.id, said_by=tuple(said_by), also_erased=also_erased)
+    return ErasedResult(memory.id, said_by=tuple(said_by), also_erased=also_erased, file=memory.now.source.file)
 
 
 def _says_any(space: SqliteEdits, memory: Memory, quotes: Sequence[str]) -> bool:
