@@ -5,6 +5,7 @@ import re
 from contextlib import suppress
 from datetime import UTC, datetime, tzinfo
 from functools import partial
+from itertools import islice
 from typing import Final
 
 from dateutil.relativedelta import FR, relativedelta
@@ -215,6 +216,8 @@ _RANGE: Final = re.compile(
 """A span of days: "from 20 December to 4 January", unless something moved from one day to the other."""
 LONGEST_DAY: Final = 80
 """In characters. Reading all that follows each day would take minutes for a long text with many days."""
+MOST_DEADLINES: Final = 10
+"""Reading each of 3,000 deadlines would take five seconds."""
 _ASKS: Final = re.compile(r"(?!(?:can|could|will|would) (?:you|we)\b|kann|können).*\?$", re.IGNORECASE)
 _PERIOD: Final = re.compile(r"\b(?P<which>this|next) (?P<unit>week|month|year)\b", re.IGNORECASE)
 _IN_MONTH: Final = re.compile(rf"\b(?:in|by|until|of|this) (?P<month>{'|'.join(MONTHS)})\b(?! \d)", re.IGNORECASE)
@@ -267,7 +270,7 @@ def due_in(text: str, at: float, zone: tzinfo | None = None) -> float | None:
     text = _with_by(text.strip(), at)
     before = None if _DUE.search(text) else _coming_day(text) or _LAST.search(text)
     days: list[float] = []
-    for named in _DUE.finditer(f"by {text[before.end() :]}" if before else text):
+    for named in islice(_DUE.finditer(f"by {text[before.end() :]}" if before else text), MOST_DEADLINES):
         now = datetime.fromtimestamp(at, zone).replace(tzinfo=None)
         with suppress(ValueError):  # no such day
             day = _day_of(named, now, zone is None and _has_passed(text, now))
