@@ -4,7 +4,7 @@ date and questions about all open ends. Pure."""
 import re
 from contextlib import suppress
 from datetime import UTC, datetime, tzinfo
-from functools import partial
+from functools import lru_cache, partial
 from itertools import islice
 from typing import Final
 
@@ -380,6 +380,7 @@ def _with_by(text: str, at: float) -> str:
     return _with_plain_days(_GERMAN_DUE.sub(_due_in_english, _with_plain_days(text, at)))
 
 
+@lru_cache(maxsize=16)  # several functions ask about one text
 def _with_plain_days(text: str, at: float = 0.0) -> str:
     """Write dates as ISO dates, synonyms of "by" as "by", mid-month as the 15th, and other phrases as no day."""
     text = with_iso_dates(text, at)
