@@ -311,8 +311,9 @@ def moved_to(text: str, at: float, due: float | None) -> float | None:
                     *(f"by {part[day.end() : day.end() + LONGEST_DAY]}" for day in _COMING.finditer(part)),
                 )
             )
-            if days := [day for day in named if day is not None and day > at and day != due]:
-                return days[0]
+            day = next((day for day in named if day is not None and day > at and day != due), None)
+            if day is not None:
+                return day
     return None
 
 
