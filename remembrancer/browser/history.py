@@ -15,7 +15,6 @@ from remembrancer.browser.memories import MOST_PAST, day_of, done_of, float_of, 
 from remembrancer.browser.view import MAX_CHANGES, PEOPLE, Handler, View, who
 from remembrancer.memory.decay import has_ended
 from remembrancer.protocol.browsing import (
-    MOST_PAIRS,
     ActivityRead,
     FindUndecided,
     ListSessions,
@@ -63,8 +62,8 @@ async def live(view: View) -> Response:
 
 
 async def waiting(view: View) -> Response:
-    found = await view.ask(FindUndecided(view.project, view.session, MOST_PAIRS))
-    number = len(found.proposals) + sum(not pair.is_weak for pair in found.pairs)
+    found = await view.ask(FindUndecided(view.project, view.session, limit=0))
+    number = len(found.proposals) + found.more - found.weak
     return HTMLResponse(f'<span id="waiting">{number}</span>' if number else "")
 
 

@@ -115,6 +115,8 @@ class Undecided(msgspec.Struct, frozen=True, tag=True):
     proposals: tuple[Proposal, ...] = ()
     pairs: tuple[Pair, ...] = ()
     more: int = 0
+    weak: int = 0
+    """The number of weak pairs among all, also beyond the limit."""
 
 
 class FindUndecided(SessionRequest[Undecided], frozen=True):

@@ -234,7 +234,8 @@ def find_undecided(records: Reader, request: FindUndecided) -> Undecided:
     doubted = {each.older.id for each in pairs if each.relation == "contradicts"}
     pairs = sorted(pairs, key=lambda pair: pair.is_weak)
     proposals = tuple(each for each in records.proposals() if each.memory_id not in doubted)
-    return Undecided(proposals, tuple(pairs[: request.limit]), len(pairs[request.limit :]))
+    weak = sum(pair.is_weak for pair in pairs)
+    return Undecided(proposals, tuple(pairs[: request.limit]), len(pairs[request.limit :]), weak)
 
 
 def pairs_in_review(
