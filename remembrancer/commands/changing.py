@@ -75,6 +75,14 @@ def past_day(text: str) -> str:
     return f"{datetime.fromtimestamp(day_of(text, time.time()).start):%Y-%m-%d}"
 
 
+def share(text: str) -> float:
+    """Unlike `click.FloatRange`, refuses nan."""
+    with suppress(ValueError):
+        if 0 <= (value := float(text)) <= 1:
+            return value
+    raise click.BadParameter(f"type a number such as 0.5 (0-1), not {text!r}")
+
+
 ID: Final = argument("memory", metavar="ID", type=memory_id, help="An id as shown in lists.")
 IDS: Final = argument(
     "memories", nargs=-1, required=True, metavar="ID...", type=memory_id, help="An id as shown in lists."
@@ -104,7 +112,7 @@ FIELDS: Final = (
         help="The day it happened: yesterday, Tuesday, 2026-02-20; none removes it.",
     ),
     option("--kind", type=click.Choice(KINDS, case_sensitive=False), metavar="KIND", help=", ".join(KINDS)),
-    option("--importance", type=click.FloatRange(0, 1), metavar="0-1", help="The memory's importance."),
+    option("--importance", type=share, metavar="0-1", help="The memory's importance."),
     option("--summary", metavar="TEXT", help="A one-line summary of a long text."),
     flag("--allow-secrets", help="Allow text that looks like a credential."),
 )

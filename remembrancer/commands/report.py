@@ -73,8 +73,6 @@ JSON = flag("--json", "as_json", help="Print one JSON object, for programs.")
 YES = flag("--yes", help="Do not ask.")
 DRY_RUN = flag("--dry-run", help="Show what would be done without changing anything.")
 
-NUMBERS = {"integer": "a whole number", "float": "a number such as 0.5"}
-
 
 class Command(click.Command):
     """A command that rejects two options for the same parameter."""
@@ -177,9 +175,9 @@ def run(group: click.Command, arguments: list[str], name: str = "remembrancer") 
         return int(asked or exit_codes.OK)
     except click.UsageError as error:
         param = getattr(error, "param", None)
-        if number := param and NUMBERS.get(param.type.name.partition(" ")[0]):
+        if param and param.type.name.startswith("integer"):
             value = error.message.partition(" is not ")[0]
-            error = click.BadParameter(f"type {number} ({param.metavar}), not {value}", error.ctx, param)
+            error = click.BadParameter(f"type a whole number ({param.metavar}), not {value}", error.ctx, param)
         if isinstance(error, click.NoSuchOption) and error.possibilities:
             error.possibilities[:] = get_close_matches(error.option_name, error.possibilities, 1, 0.75)
         error.show()
