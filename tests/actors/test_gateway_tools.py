@@ -99,8 +99,7 @@ async def test_what_is_probably_replaced_is_named_with_the_call_that_settles_it(
     assert near["content"] == "the ‹system> listens on port 8080"
     assert near["replaced_by"].endswith(answer["memory_id"])
     replaces = "update_memory(replaced_by, supersedes=[id])"
-    settled = {name: answer[name] for name in ("if_replaced", "if_in_part", "if_both_hold")}
-    assert [*settled.values()] == [replaces, "update_memory(id, old, new)", "restore_memory(id)"]
+    assert [answer[name] for name in ("if_replaced", "if_in_part")] == [replaces, "update_memory(id, old, new)"]
     own, shared = NearMemory("a", "a", "b", is_private=True), NearMemory("c", "c", "d")
     assert "in_part" not in near
     several = NearMemory(
@@ -111,6 +110,27 @@ async def test_what_is_probably_replaced_is_named_with_the_call_that_settles_it(
     calls = [each.get("if_replaced", mixed["if_replaced"]) for each in mixed["near"]]
     assert calls == ["forget_memory(id)", replaces]
     assert near_of([own], ())["if_replaced"] == "forget_memory(id)"
+
+
+async def test_the_call_for_two_that_are_both_true_settles_no_other_doubt_about_them(client: RawClient) -> None:
+    texts = "The site is in Polish", "The site is in Czech", "The site moved to Lodz"
+    old, one, two = [(await client.store(each))["memory_id"] for each in texts]
+    for each in (one, two):
+        doubt = {"relation": "contradicts", "target": old, "strength": 0.5}
+        await client.call("update_memory", memory_id=each, add_links=[doubt])
+
+    async def doubts() -> set[str]:
+        found = (await client.call("recall_memories", query=texts[0], limit=9))["memories"]
+        return {newer for each in found if each["id"] == old for newer in each.get("possibly_superseded_by", ())}
+
+    assert await doubts() == {one, two}
+    near = near_of([NearMemory(old, texts[0], one)], ())
+    named = re.fullmatch(r"(\w+)\((\w+), add_links=\[{relation: (\w+), target: (\w+)}\]\)", near["if_both_hold"])
+    assert named is not None
+    tool, changed, relation, target = named.groups()
+    (pair,) = near["near"]
+    await client.call(tool, memory_id=pair[changed], add_links=[{"relation": relation, "target": pair[target]}])
+    assert await doubts() == {two}
 
 
 async def test_a_pair_that_is_found_after_the_answer_to_a_store_is_in_the_next_answer_of_another_tool_once(
@@ -129,6 +149,8 @@ async def test_a_pair_that_is_found_after_the_answer_to_a_store_is_in_the_next_a
         block = await until(partial(client.call, "get_memory_context"), lambda each: "in_doubt" in each)
         assert block["in_doubt"].startswith(f"{new} “{later}” may replace {old} “{earlier}”")
         assert f"If so: {settling.format(new=new, old=old)}; if only" in block["in_doubt"]
+        both = f"update_memory({new}, add_links=[{{relation: related_to, target: {old}}}])."
+        assert block["in_doubt"].endswith(f"if both are true: {both}")
         assert "in_doubt" not in await client.call("get_memory_context"), "it is told once"
         found = await client.call("recall_memories", query=earlier)
         assert "near" not in found

@@ -24,7 +24,7 @@ NEWER_CHARACTERS: Final = 120
 SETTLED: Final = {
     "if_replaced": "update_memory(replaced_by, supersedes=[id])",
     "if_in_part": "update_memory(id, old, new)",
-    "if_both_hold": "restore_memory(id)",
+    "if_both_hold": "update_memory(replaced_by, add_links=[{relation: related_to, target: id}])",
 }
 CLOSED: Final = {"if_done": "update_memory(id, done=true)"}
 FORGOTTEN: Final = {"if_replaced": "forget_memory(id)"}

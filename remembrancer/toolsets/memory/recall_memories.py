@@ -52,7 +52,8 @@ DUE_ONLY: Final = "Of {number} open ends, only those due by {day} are listed."
 NONE_DUE: Final = "Nothing is due by {day}. All open ends are listed."
 NOTHING_FOUND: Final = "Nothing was found. Try other words, fewer filters or include_forgotten."
 TO_SETTLE: Final = (
-    "update_memory(possibly_superseded_by, supersedes=[id]) if it is replaced, restore_memory(id) if both are true"
+    "update_memory(possibly_superseded_by, supersedes=[id]) if it is replaced, "
+    "add_links=[{relation: related_to, target: id}] if both are true"
 )
 NEAREST: Final = "The query may have no answer here; these are the closest memories."
 STANDING_NOTE: Final = (
