@@ -186,8 +186,6 @@ async def edit(view: View) -> Response:
         changes["content"] = content
     tags = set(tags_in(view.field("tags")))
     typed = {**changes, "tags": sorted(tags)}
-    for name in changes.keys() & DAYS:
-        typed[name] = day_of(changes[name] and f"{changes[name]}T00:00Z")  # as `day` shows it
     if "content" in changes and before.content != now.content:
         kept = [each for each in now.tags if each in tags or each not in before.tags]
         return await memory(view, {**typed, "tags": (*kept, *sorted(tags.difference(before.tags, kept)))})

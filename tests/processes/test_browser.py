@@ -231,6 +231,8 @@ def test_what_is_typed_and_refused_stays_in_its_form(visit: Visit) -> None:
     refused = visit.send("/remember", passage="The door is locked", kind="decision", due="2030-01-01")
     assert "only an open end has a due date" in Page(refused.text).text
     assert 'value="2030-01-01"' in refused.text
+    refused = visit.send("/remember", passage="Paint the door", occurred_at="20261-12-05")
+    assert ("Paint the door</textarea>" in refused.text, 'value="20261-12-05"' in refused.text) == (True, True)
     kept = visit.do("/remember", passage=secret, allow_secrets="1")
     assert "Remembered" in Page(kept).text
     refused = visit.send("/remember", passage=secret + "1", path="MEMORY.md", back="/notes/file?path=MEMORY.md")
@@ -690,6 +692,11 @@ def test_an_edit_keeps_what_somebody_else_has_changed_meanwhile(visit: Visit) ->
     assert emptied.status_code == 400
     assert "Nothing was saved: content must not be empty. Your" in Page(emptied.text).text
     assert 'value="kept"' in emptied.text
+    wrong = {"content": "the harbour opens at ten", "due": "20261-12-05"}  # a field for a date takes five digits
+    refused = visit.send(f"/memory/{memory}/edit", **fields | typed | wrong)
+    assert "Nothing was saved: due must be" in Page(refused.text).text
+    for value in (f"\n{wrong['content']}</textarea>", f'value="{wrong["due"]}"', 'value="2024-02-03"'):
+        assert value in refused.text
     typed["content"] = "the harbour opens at eight"
     text = Page(visit.do(f"/memory/{memory}/edit", **fields | typed)).text
     assert "opens at eight" in text
