@@ -5,11 +5,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remembrancer.actors.gateway import markdown_index
 from remembrancer.actors.gateway.markdown_index import MAX_FILE_BYTES, MarkdownIndex, place_of, read_file
+from remembrancer.actors.gateway.store_access import WriteNews
 from remembrancer.code.words import terms_in
 from remembrancer.config.project import project_of
 from remembrancer.memory.markdown_index import (
@@ -24,10 +27,11 @@ from remembrancer.memory.markdown_index import (
 from remembrancer.memory.notes import MAX_REPLACED, Edited, clean_note_path, daily_note, directories_of, edited
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.reads import ContextGathered, GatherContext
-from remembrancer.protocol.writes import SourceRef
+from remembrancer.protocol.writes import Operation, SourceRef, TagMemory
 from remembrancer.toolsets.files.note_tools import SNIPPET, snippet_of
 from remembrancer.toolsets.service import Asked, Caller
 from tests.cases import cases
+from tests.patience import until
 from tests.pure.memories import recalled
 
 ROOT = "/home/me/app"
@@ -231,6 +235,34 @@ def test_a_file_is_kept_only_if_it_is_plain_text_and_outside_of_all_trees_only_i
     (tree / "link.md").symlink_to(outside)
     outside.write_text(block)
     assert read_file(tree / "link.md", tree) is None
+
+
+async def test_a_write_updates_only_the_blocks_of_its_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(markdown_index, "COALESCE_S", 0.0)
+    asked: list[str] = []
+
+    async def ask(question: GatherContext, _received_at: float) -> Asked[ContextGathered]:
+        asked.append(question.project.id)
+        return Asked(ContextGathered((), is_all=True))
+
+    access: Any = SimpleNamespace(settings=SimpleNamespace(markdown_index="MEMORY.md"), ask=ask, writes=WriteNews())
+    index, trees = MarkdownIndex(access), [tmp_path / name for name in ("one", "two", "barred")]
+    for tree in trees:
+        tree.mkdir()
+    (trees[-1] / "MEMORY.md").write_bytes(b"\xff")
+    callers = [Caller("", "", project_of(tree), 0.0, str(tree)) for tree in trees]
+    for each in callers:
+        await index.attend(each)
+    one, two, barred = (each.project for each in callers)
+    assert asked == [one.id, two.id], "the third file cannot be written"
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(index.run)
+        await until(lambda: access.writes.listeners)
+        for project in (barred, two):
+            access.writes.note(Operation(project.id, project, "", 0.0, TagMemory("", ("sea",))))
+        await until(lambda: len(asked) > 2)
+        tasks.cancel_scope.cancel()
+    assert asked[2:] == [two.id]
 
 
 async def test_a_relative_day_in_the_block_counts_from_the_day_on_which_its_text_was_written(tmp_path: Path) -> None:

@@ -43,22 +43,27 @@ class MarkdownIndex:
         await self._update(caller)
 
     async def run(self) -> None:
+        written: set[str] = set()
+        self._access.writes.listeners.append(lambda operation: written.add(operation.project.id))
         happened = self._access.writes.happened
         while self._access.settings.markdown_index is not None:
             await happened.wait()
             await anyio.sleep(COALESCE_S)
             happened = self._access.writes.happened
-            for caller in list(self._callers.values()):
+            callers = [each for each in self._callers.values() if each.project.id in written]
+            written.clear()
+            for caller in callers:
                 await self._update(caller)
 
     async def _update(self, caller: Caller) -> None:
         path, tree = place_of(caller, str(self._access.settings.markdown_index))
         question = GatherContext(caller.project, caller.session_id, tokens=TOKENS, part_tokens=TOKENS)
         try:
-            content = await anyio.to_thread.run_sync(read_file, path, tree)
+            if (content := await anyio.to_thread.run_sync(read_file, path, tree)) is None:
+                return
             asked = await self._access.ask(question, time.time())
             gathered = _of_project(asked.reply)
-            if content is None or asked.is_old or not (gathered.memories or kept_in(content)):
+            if asked.is_old or not (gathered.memories or kept_in(content)):
                 return
             block = build_block(gathered, MOST_BYTES, partial(size_of, around=outside(content)), root=caller.directory)
             fresh = with_block(content, block.text, time.time())
