@@ -84,7 +84,7 @@ def read_file(text: str, details: Mapping[str, Mapping[str, Any]]) -> tuple[str,
 
 
 def _kind_named(title: str) -> Kind | None:
-    subject = re.split(r" (?:of|for|about|in|on) | \(", title.lower())[0]
+    subject = re.split(r":| (?:of|for|about|in|on) | \(", title.lower())[0]
     kind = KINDS_NAMED.get(subject.rpartition(" ")[2])
     return kind if kind in RULES_OF_WORK else None
 
@@ -96,7 +96,8 @@ def sections_of(
 
     A heading such as "TODO" or "Decision" sets the kind of its section. Each item of a list becomes a memory, unless
     the items are as short as steps and the heading names no kind of rule. So does each open end, with its due date if
-    it has one. The date comes from the start of the item or section, from brackets at its end, or else from a heading
+    it has one. A section below a heading for procedures is one procedure, unless its own heading or wording gives
+    another kind. The date comes from the start of the item or section, from brackets at its end, or else from a heading
     above it, the front matter or the file name. The same section of the same file always yields the same memory. Front
     matter, headings without text, and lists of links to other notes are skipped.
     """
@@ -127,9 +128,10 @@ def sections_of(
         titled = heading + section
         kind = kind_of(section, at)
         named = None if is_open else _kind_named(title)
+        is_steps = not (is_open or named) and "procedure" in map(_kind_named, above.split(" > "))
         if is_open or kind == "fact":
-            kind = named or kind_of(titled, at)
-        listed = _ITEM.split(section)[1:] if _ITEM.match(section) and not is_open else []
+            kind = named or ("procedure" if is_steps else kind_of(titled, at))
+        listed = _ITEM.split(section)[1:] if _ITEM.match(section) and not (is_open or is_steps) else []
         items = [item.strip() for item in listed if not _LINK.match(f"- {item}")]
         is_list = bool(items) and (named in STANDING or len(section.split()) >= WORDS_OF_ITEM * len(items))
         says_kind = is_open or (is_list and named is not None and " " not in title)
