@@ -19,7 +19,7 @@ from tests.cases import cases
 from tests.git import make_repository
 from tests.patience import until
 from tests.pure.test_transcripts import lines, said
-from tests.runtime import READ_AT_ONCE, Runtime, Session, command, note_session
+from tests.runtime import READ_AT_ONCE, Runtime, Session, command, done, note_session
 
 DATABASE = "# Decisions\n\n## Database\n\nWe chose PostgreSQL for the billing service, because it keeps transactions.\n"
 
@@ -114,6 +114,35 @@ async def test_sync_and_status_say_what_was_read_and_what_was_passed_over(home: 
         assert len(status["skipped"]) == 4
         assert status["lastSync"].endswith("Z") or "+" in status["lastSync"]
         assert "nobody" not in str(await found(client, "nobody's business")), "what a link leads out to is not read"
+
+
+@pytest.mark.usefixtures("without_embedders")
+async def test_what_was_imported_is_found_once_as_long_as_the_file_and_its_memories_agree(
+    home: Path, workspace: Path
+) -> None:
+    note = workspace / "MEMORY.md"
+    note.write_text(DATABASE + "\n## Travel\n\n- The ferry to Helsinki leaves at noon.\n- Trams have seats.\n")
+    imports = partial(done, "backup", "import", str(note), home=home, directory=workspace)
+    assert imports().startswith("3 memories imported, 0 already there.")
+    async with note_session(home, workspace) as client:
+
+        async def where(query: str, **arguments: Any) -> list[str]:
+            await client.call("memory_sync")
+            answer = await client.call("recall_memories", query=query, detail=True, **arguments)
+            return sorted("note" if "path" in each else each["content"] for each in answer["memories"])
+
+        ferry, changed = (f"Travel: The ferry to Helsinki leaves at {at}." for at in ("noon", "nine"))
+        assert await where("ferry to Helsinki") == [ferry]
+        assert await where("ferry to Helsinki", sources=["notes"]) == ["note"]
+        assert await paths(client, "ferry to Helsinki") == ["MEMORY.md"]
+        note.write_text(note.read_text().replace("noon", "nine"))
+        assert await where("ferry to Helsinki") == [ferry, "note"]
+        assert (await asyncio.to_thread(imports)).startswith("1 memory imported, 2 already there.")
+        assert await where("ferry to Helsinki") == [changed, ferry]
+        note.rename(workspace / "memory" / "travel.md")
+        assert await where("ferry to Helsinki") == [changed, ferry]
+        await asyncio.to_thread(done, "undo", "--yes", home=home, directory=workspace)
+        assert await where("ferry to Helsinki") == [ferry, "note"]
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from remembrancer.commands.backup import read_archive
 from remembrancer.commands.import_ import read_export
 from remembrancer.commands.output_files import new_file, target_of
+from remembrancer.memory.chunks import shown_chunk
 from remembrancer.memory.export_format import (
     EndLine,
     Line,
@@ -24,7 +25,7 @@ from remembrancer.memory.export_format import (
     encode_header,
     encode_line,
 )
-from remembrancer.memory.markdown_files import details_of, file_of, read_file, sections_of
+from remembrancer.memory.markdown_files import details_of, file_of, lines_imported, lines_of, read_file, sections_of
 from remembrancer.protocol.errors import FileUnusable, InvalidInput, SchemaTooNew
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.writes import EntityRef, HistoryEntry, MemoryLink, MemoryVersion, PortableMemory, SourceRef
@@ -201,6 +202,13 @@ def sections(text: str) -> list[PortableMemory]:
 @pytest.mark.parametrize("case", cases("export_format", "sections"))
 def test_each_section_of_a_note_is_a_memory(case: dict[str, Any]) -> None:
     assert [[each.kind, each.content] for each in sections(case["text"])] == case["memories"]
+
+
+@pytest.mark.parametrize("case", cases("export_format", "sections"))
+def test_the_memories_of_a_note_have_all_of_its_lines_but_ticked_items_and_links(case: dict[str, Any]) -> None:
+    known = set[str]().union(*(lines_imported(each.content) for each in sections(case["text"])))
+    missing = lines_of(shown_chunk(case["text"].strip(), 0)) - known
+    assert all(each.lower().startswith("x]") or ".md)" in each for each in missing), missing
 
 
 @pytest.mark.parametrize(("text", "days"), cases("export_format", "days"))

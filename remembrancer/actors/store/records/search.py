@@ -157,22 +157,23 @@ class SqliteSearch(SqliteWords):
         )
         return [number for (number,) in rows]
 
-    def from_files(self, names: Sequence[str], filters: Filters, limit: int) -> list[int]:
-        """Return the latest memories that pass the filters and whose source path contains one of the names."""
+    def from_files(self, names: Sequence[str], filters: Filters, limit: int) -> dict[int, str]:
+        """Return the latest memories that pass the filters and whose source path contains one of the names, with their
+        contents."""
         if not names:
-            return []
+            return {}
         condition, arguments = condition_of(filters)
         named = " OR ".join(["instr(file, ?)"] * len(names))
         rows = self._file.read(
             f"""WITH files AS (SELECT DISTINCT {SOURCE_FILE} AS file FROM memories AS m INDEXED BY memories_from_files
                                WHERE m.space = @SPACE AND {SOURCE_FILE} IS NOT NULL),
                     named AS MATERIALIZED (SELECT file FROM files WHERE {named})
-                SELECT m.number FROM named CROSS JOIN memories AS m INDEXED BY memories_from_files
+                SELECT m.number, m.content FROM named CROSS JOIN memories AS m INDEXED BY memories_from_files
                 WHERE m.space = @SPACE AND {SOURCE_FILE} IS NOT NULL AND {SOURCE_FILE} = named.file AND {condition}
                 ORDER BY {_HAPPENED} DESC, m.number DESC LIMIT ?""",  # noqa: S608 - fixed clauses
             (*names, *arguments, limit),
         )
-        return [number for (number,) in rows]
+        return dict(rows)
 
     def ranking_facts(self, numbers: Sequence[int], filters: Filters) -> dict[int, RankingFacts]:
         condition, arguments = condition_of(filters)

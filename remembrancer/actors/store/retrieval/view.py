@@ -4,25 +4,30 @@ memories, and notes. Rows of all spaces are queried together; words and vectors 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
 from remembrancer.actors.sqlite_file import SqliteFile
-from remembrancer.actors.store.file_index import FileMemories
+from remembrancer.actors.store.file_index import FileMemories, IndexedChunk
 from remembrancer.actors.store.records.sqlite_records import Reader, Records
 from remembrancer.actors.store.records.types import Filters, MemoryRecord, RankingFacts
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
+from remembrancer.memory.chunks import shown_chunk
+from remembrancer.memory.markdown_files import lines_imported, lines_of
 from remembrancer.memory.replacement import REPLACED
 from remembrancer.memory.times.windows import TimeWindow
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.wire import Notice
+from remembrancer.toolsets.files.workspace_files import ENDINGS
 
 Ref = int
 """The number of a memory in the database, or of a chunk of notes (at least `FIRST_CHUNK`)."""
 HAPPENED: Final = 50
 """The maximum number of memories from a time window in each space, most important first."""
+MOST_IMPORTED: Final = 1000
+"""The maximum number of memories with which notes are compared: the latest ones."""
 PROJECTS: Final[frozenset[Scope]] = frozenset({"session", "project"})
 
 
@@ -41,18 +46,28 @@ class View:
     def __init__(
         self, spaces: Iterable[Source], notes: Source | None = None, database: SqliteFile | None = None
     ) -> None:
-        self._notes = notes
         self.sources = {each.texts.space: each for each in (*spaces, *([] if notes is None else [notes]))}
         self.records = [each.texts for each in self.sources.values() if isinstance(each.texts, Records)]
+        self._notes = next((each.texts for each in self.sources.values() if isinstance(each.texts, FileMemories)), None)
         self.reader = Reader.of(self.records, database)
         self.model = next((each.vectors.model for each in self.sources.values() if each.vectors is not None), None)
         self.notices: list[Notice] = []
 
     def ranking_facts(self, refs: Iterable[Ref], filters: Filters) -> dict[Ref, RankingFacts]:
-        """Memories that do not pass the filters are omitted."""
+        """Memories that do not pass the filters are omitted, and so are notes that were imported as memories."""
         numbers = list(refs)
         found = self.reader.ranking_facts(numbers, filters) if numbers else {}
-        return found if self._notes is None else found | self._notes.texts.ranking_facts(numbers, filters)
+        if self._notes is None:
+            return found
+        new = self._not_imported(self._notes.chunks(numbers, filters), filters)
+        return found | self._notes.ranking_facts(new, filters)
+
+    def _not_imported(self, chunks: Sequence[IndexedChunk], filters: Filters) -> list[Ref]:
+        """Omit chunks if each of their lines is in a memory that was imported from a file, perhaps in another tree."""
+        imported = self.reader.from_files(ENDINGS, filters, MOST_IMPORTED) if chunks and self.records else {}
+        known = set[str]().union(*map(lines_imported, imported.values()))
+        own = [lines_of(shown_chunk(each.content[each.body :], 0)) if known else set() for each in chunks]
+        return [each.text for each, lines in zip(chunks, own, strict=True) if not lines or not lines <= known]
 
     def load(
         self, refs: Iterable[Ref], filters: Filters | None, replaced_from: float = REPLACED
@@ -60,7 +75,7 @@ class View:
         """Memories that do not pass the filters are omitted."""
         numbers = list(refs)
         found = self.reader.load(numbers, filters, replaced_from) if numbers else {}
-        return found if self._notes is None else found | self._notes.texts.load(numbers, filters)
+        return found if self._notes is None else found | self._notes.load(numbers, filters)
 
     def happened_in(self, window: TimeWindow, filters: Filters) -> list[Ref]:
         """Return the memories in a time window: at most the `HAPPENED` most important ones of each space."""
