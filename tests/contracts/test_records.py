@@ -454,6 +454,11 @@ def test_the_two_likeliest_of_those_that_a_memory_may_replace_are_kept_for_revie
     nearest[likely.later][likely.earlier] = likely.cosine
     [link] = ReplacedMemories().judge(rig.records, [likely, pairs[1]], lambda memories: nearest)
     assert link.earlier == likely.earlier, "the other is not a third as probable"
+    alike = [each._replace(cosine=0.56) for each in pairs]
+    nearest[likely.later] = {each.earlier: each.cosine for each in alike}
+    rig.do(UpdateMemory(new, add_links=(LinkRef("related_to", olds[0]),)))
+    links = ReplacedMemories().judge(rig.records, alike, lambda memories: nearest)
+    assert {each.earlier for each in links} == {each.earlier for each in pairs[1:]}, "a settled pair takes no place"
 
 
 def test_a_pair_is_as_probable_whichever_of_its_memories_is_embedded_last(rig: RecordsRig) -> None:

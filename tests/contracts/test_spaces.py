@@ -130,7 +130,7 @@ READS: dict[str, Callable[[Records], Any]] = {
     "passage_numbers": lambda it: it.passage_numbers(MODEL),
     "passages": lambda it: it.passages(MODEL, after=0).numbers,
 }
-BY_SHOWN_NUMBERS = {"spaces_of", "is_embedded", "derived_among", "edited_among"}
+BY_SHOWN_NUMBERS = {"spaces_of", "is_embedded", "derived_among", "edited_among", "settled_among"}
 """Questions about numbers that an answer of the same space has shown."""
 
 
@@ -386,7 +386,7 @@ PARTS = {"of"}
 """Parts of the reader of a view."""
 FOR_ONE = {"keyword_hits", "postings", "frequencies", "survey"}
 """Questions about the words of a space, which a recall asks."""
-IN_BACKGROUND = {"materials", "entity_edges", "waiting_work", "derived_among", "edited_among"}
+IN_BACKGROUND = {"materials", "entity_edges", "waiting_work", "derived_among", "edited_among", "settled_among"}
 
 
 def recalled(view: View, request: Recall) -> Any:

@@ -73,10 +73,11 @@ class ReplacedMemories:
         near = {(each.later, each.earlier): each for each in sorted(pairs, key=lambda each: each.cosine)}
         loaded = _comparable(records.load(list({number for both in near for number in both}), None).values())
         derived, edited = records.derived_among(list(loaded)), records.edited_among(list(loaded))
+        settled = records.settled_among(list(loaded))
         text_of = cache(lambda number: read(loaded[number].content))
         possible: list[tuple[TextPair, _Judged]] = []
         for both, found in near.items():
-            if not loaded.keys() >= {*both}:
+            if not loaded.keys() >= {*both} or {*both} in settled:
                 continue
             earlier, later = sorted((loaded[each] for each in both), key=lambda each: each.age_key)
             if edited.get(earlier.number, 0.0) > later.created_at or not can_replace(later, earlier, derived):

@@ -127,6 +127,15 @@ class SqliteBackground:
         )
         return {number for (number,) in rows}
 
+    def settled_among(self, numbers: Sequence[int]) -> set[frozenset[int]]:
+        """The pairs of these memories and others whose link resolves a doubt."""
+        rows = self._file.read(
+            f"""SELECT source, target FROM memory_links
+                WHERE relation NOT IN ('similar_to', 'contradicts') AND source IN {AMONG}""",  # noqa: S608 - fixed
+            (json_list(numbers),),
+        )
+        return set(map(frozenset, rows))
+
     def edited_among(self, numbers: Sequence[int]) -> dict[int, float]:
         """Return the time (seconds since the epoch) of the edit that wrote each current text, if it was edited."""
         rows = self._file.read(
