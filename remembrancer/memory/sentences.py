@@ -25,6 +25,8 @@ _PREFACE: Final = re.compile(
 )
 """Matches "2026-02-18 Correction from Marta: ", for example."""
 
+_LIST: Final = re.compile(r"\w, (?:[\w’'-]+ ){0,3}[\w’'-]+,? (?:and|or|und|oder|et|ou|y|o) \w")
+"""At least three things: "English, German and Polish"."""
 _MARKS: Final = re.compile(r"^\s*(?:#{1,6}|[-*])\s+|(?<=:)\s+[-*](?=\s)|^[\s|:-]+$|^\s*```\w*\s*$")
 """Marks at the beginning of a line or after a colon, and lines of marks. Numbers are not marks: "24. December"."""
 _BOLD: Final = re.compile(r"(?<![\w*])\*\*(?=\S)((?:[^*`\n]|`[^`\n]*`)+)(?<=\S)\*\*(?![\w*])")
@@ -54,9 +56,11 @@ def _ends_nothing(text: str, begin: int, match: re.Match[str]) -> bool:
 
 
 def says_more(older: str, newer: str) -> bool:
-    """True if the newer text is less than half as long or has fewer statements, and so changes only a part."""
+    """True if the newer text is less than half as long, has fewer statements, or lists nothing where the older lists
+    several things, and so changes only a part."""
+    lists_less = _LIST.search(older) is not None and not _LIST.search(newer)
     one, other = (sum(len(each.split("; ")) for each in split_sentences(text)) for text in (older, newer))
-    return bool(newer) and (2 * len(newer) < len(older) or other < one)
+    return bool(newer) and (2 * len(newer) < len(older) or other < one or lists_less)
 
 
 def from_best_sentence(text: str, score: Callable[[str], int]) -> str:

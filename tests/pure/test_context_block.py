@@ -272,6 +272,18 @@ def test_counted_things_replace_none_of_each_other_and_values_do() -> None:
     assert replaced("The limit is {} requests a second", 30, 60, 90, 120) == 3
 
 
+@pytest.mark.parametrize(
+    ("later", "is_replaced"),
+    [
+        ("Polish was dropped from the site last week", False),
+        ("The site is in French, Dutch and Danish now", True),
+    ],
+)
+def test_a_list_stays_if_the_later_text_lists_nothing(later: str, is_replaced: bool) -> None:
+    older = recalled("The site is in English, German and Polish", 0, possibly_superseded_by=("memory:1",))
+    assert bool(choose(3000, [older, recalled(later, 1)]).replaced) is is_replaced
+
+
 def test_a_rule_about_two_aspects_of_names_is_left_out_once_others_have_set_both() -> None:
     texts = ("Start names of methods with a_ and end method names with _a.", "End method names with _b.")
     rule = recalled(texts[0], 0, possibly_superseded_by=("memory:1", "memory:2"))
