@@ -845,7 +845,8 @@ def test_who_comes_by_another_name_or_with_anothers_token_finds_a_closed_door(
     assert f'href="/browser{visit.project}/">Show the project</a>' in seen
     page = Page(visit.get(f"/sessions/{session}"))
     (link,) = (each["href"] for _, each in page.elements if memory in each.get("href", ""))
-    assert "Kept by the session" in visit.client.get(f"{visit.origin}{link}").text
+    assert "Kept by the session" in (own := visit.client.get(f"{visit.origin}{link}").text)
+    assert f'href="/browser{visit.project}/">Show the project</a>' in own, "the project has no such page"
     unknown = visit.client.get(f"{visit.base}{visit.project}/memory/{memory}")
     assert (unknown.status_code, "There is no memory with the id" in unknown.text) == (404, True)
     limited = come(token=Tokens(visit.door.home).create("of one", (str(visit.directory),), time.time()))
