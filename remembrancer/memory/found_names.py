@@ -59,7 +59,8 @@ _SENTENCE: Final = re.compile(r"(?<=[.!?:;|…])\s+|\n+|(?<=[\"“«])|\s[-–�
 _TITLE: Final = r"\b(Frau|Herr|Mrs?|Ms|Miss|Dr|Prof|St)\.? (?=[A-Z])"
 _CAPITALISED: Final = re.compile(
     rf"(?<![\w'’/.@-])[a-z]?[A-Z][a-zà-öø-ÿ]{{2,}}(?:[A-Z][A-Za-z]*)?"
-    rf"(?:[ -](?!{_TITLE})(?:[A-Z][a-zà-öø-ÿ]+|[A-Z]{{2}}(?!\w))){{0,2}}(?![\w/@])"
+    rf"(?:[ -](?!{_TITLE})(?:\d{{1,2}} (?=Air|Max|Plus|Pro|Ultra))?"
+    r"(?:[A-Z][a-zà-öø-ÿ]+[A-Z]?|[A-Z]{2}(?!\w))){0,2}(?![\w/@])"
 )
 _OPENING: Final = re.compile(rf"[\s\W\d]*({_CAPITALISED.pattern})")
 _HEADINGS: Final = re.compile(r"\A[^\n:]{1,200} > [^\n:]{1,200}:\s")
