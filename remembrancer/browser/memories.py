@@ -129,7 +129,8 @@ async def memory(view: View, unsaved: Mapping[str, Any] | None = None, refused: 
     others = (*(each.target for each in links), *shown.near_duplicates, *shown.copies)
     texts = await view.texts([memory.id, *others])
     settled = {each.target for each in links if memory.valid_until or each.relation == "supersedes"}
-    settled |= {each.id for each in texts.values() if each.valid_until}  # an invalid memory replaces nothing
+    # An invalid or forgotten memory replaces nothing.
+    settled |= {each.target for each in links if each.target not in texts or texts[each.target].valid_until}
     later = texts[memory.id].possibly_superseded_by if memory.id in texts else ()
     project_names = {each.id: name_of(each) for each in view.projects}
     return await view.page(

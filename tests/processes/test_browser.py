@@ -477,7 +477,11 @@ def test_the_timeline_the_sessions_and_what_waits_for_a_person_are_shown(visit: 
     assert int(Page(visit.get("/review/waiting")).text) >= 1
     text = Page(visit.get(f"/memory/{older}")).text
     assert "Probably outdated by The API listens on port 9090 now It is replaced Both are true" in text
-    assert "Probably outdated" not in Page(visit.get(f"/memory/{newer}")).text
+    assert "Probably outdated" not in (text := Page(visit.get(f"/memory/{newer}")).text)
+    assert "this may contradict The API" in text
+    page = visit.do("/change", id=older, what="forget", back="/review")
+    assert "may contradict" not in Page(visit.get(f"/memory/{newer}")).text, "a forgotten memory has no part in this"
+    visit.undo(page)
     page = visit.do("/change", id=older, what=f"replace/{newer}", back="/review")
     assert "may replace" not in Page(page).text
     assert "Probably outdated" not in (settled := Page(visit.get(f"/memory/{older}")).text)
