@@ -62,7 +62,7 @@ class StoreHealth(msgspec.Struct, frozen=True, tag=True):
     remote: RemoteEmbedders | None = None
     """None: no embedder on another host is allowed."""
     asked: int = 0
-    """The number of requests by clients and commands so far. Resting processes are woken when it grows."""
+    """Grows with each request by clients and commands, and each answer. Then resting processes are woken."""
     opening: bool = False
     """True while the memories of an older release are being upgraded."""
     cut_off: tuple[LaneState, ...] = ()

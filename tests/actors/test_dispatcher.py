@@ -25,7 +25,9 @@ async def halve(request: AskScale, context: RequestContext) -> object:
 async def test_every_request_is_answered_or_refused_whatever_its_handler_does_and_none_is_begun_during_a_stop(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    endpoint, dispatcher = f"ipc://{tmp_path / 's'}", Dispatcher(lambda peer, message: None, {})
+    events: list[str] = []
+    endpoint = f"ipc://{tmp_path / 's'}"
+    dispatcher = Dispatcher(lambda *_: events.append("asked"), lambda *_: events.append("answered"), {})
     dispatcher.register({AskScale: halve})
     dispatcher.router = Router(endpoint, Speaker("store", "01S"), dispatcher.decoder(), dispatcher.take)
     client: Dealer[Any] = Dealer(endpoint, Speaker("gateway", "01G"), msgspec.msgpack.Decoder(Failure))
@@ -48,3 +50,4 @@ async def test_every_request_is_answered_or_refused_whatever_its_handler_does_an
         dispatcher.draining = True
         refused = await refusal_of(8)
         assert (type(refused), refused.message) == (MemoryUnavailable, "the store is stopping")
+    assert events == ["asked", "answered"] * 5, "background work waits until clients have had their answers"

@@ -2,6 +2,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +40,9 @@ class Library:
             self.rig.embed(self.rig.say(text), vector_of(text).tolist(), model=IDENTITY.key)
 
     @asynccontextmanager
-    async def tended(self, exact_up_to: int) -> AsyncIterator[VectorSpaces]:
+    async def tended(self, exact_up_to: int, **options: Any) -> AsyncIterator[VectorSpaces]:
         """Its vectors, with Chroma from so many passages on."""
-        spaces = VectorSpaces(self.folder, self.committer, lambda: [self.records], exact_up_to=exact_up_to)
+        spaces = VectorSpaces(self.folder, self.committer, lambda: [self.records], exact_up_to=exact_up_to, **options)
         spaces.use_models([IDENTITY], IDENTITY)
         running = asyncio.ensure_future(spaces.run())
         try:
@@ -128,6 +129,22 @@ async def test_near_duplicates_are_found_and_not_compared_again_after_a_stop(lib
         assert spaces.searchable(records.name) is held, "vectors are not read anew"
         assert near_duplicates(records, second, SESSION) == tuple(library.rig.ids([first]))
     assert records.compared(IDENTITY.key) == last
+
+
+async def test_memories_are_compared_only_while_clients_are_quiet(library: Library) -> None:
+    library.embed(*TEXTS)
+    records, asked_about = library.records, asyncio.Event()
+    compared, quiet = partial(library.records.compared, IDENTITY.key), asyncio.Event()
+
+    async def until_quiet() -> None:
+        asked_about.set()
+        await quiet.wait()
+
+    async with library.tended(1000, until_quiet=until_quiet):
+        await asked_about.wait()
+        assert compared() == 0
+        quiet.set()
+        await until(lambda: compared() == records.extent(IDENTITY.key)[1])
 
 
 async def test_idle_vectors_are_freed(library: Library) -> None:

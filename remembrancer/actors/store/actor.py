@@ -71,7 +71,7 @@ class StoreActor(Actor):
         """The version of the records, and the counts of all memories at that version."""
         self._named: object = None
         self._asked = 0
-        """The number of requests from clients and commands, except those for the store's status."""
+        """Counts requests from clients and commands, and their answers, except those about the store's status."""
         self._gateway: Peer | None = None
         self._background = anyio.CancelScope()
         self._counting = anyio.Lock()
@@ -99,6 +99,7 @@ class StoreActor(Actor):
             self._files.embedded,
             exact_up_to=settings.exact_search_passages,
             judge=replaced.judge,
+            until_quiet=lambda: self._scheduler.until_quiet(),
             server=Server(settings.chroma_url, settings.chroma_credential_file) if settings.chroma_url else None,
         )
         self._scheduler = EmbeddingScheduler(
@@ -129,7 +130,7 @@ class StoreActor(Actor):
             SyncDone: self._file_handlers.hear,
             NotePresence: self._note_presence,
         }
-        self._requests = Dispatcher(self._hear, listeners)
+        self._requests = Dispatcher(self._hear, self._note_use, listeners)
         files = (self._file_handlers, self._indexer, self._code)
         for each in (writes, self._reads, self._jobs, self._lanes, moves, *files):
             self._requests.register(each.handlers())
@@ -202,6 +203,9 @@ class StoreActor(Actor):
     def _hear(self, peer: Peer, message: Any) -> None:
         if peer.name == "gateway":
             self._gateway = peer
+        self._note_use(peer, message)
+
+    def _note_use(self, peer: Peer, message: Any) -> None:
         is_about_state = message == SubmitBatch(()) or isinstance(message, NotePresence | DescribeStore)
         if peer.name in ("gateway", "command") and not is_about_state:
             self._asked += 1

@@ -55,11 +55,13 @@ Listener = Callable[[Peer, Any], None]
 
 
 class Dispatcher:
-    """The store's handlers, which run in `tasks`, and its `listeners`. `hear` gets every message first."""
+    """The store's handlers, which run in `tasks`, and its `listeners`. `hear` gets every message first, and `answered`
+    each request once it has been answered."""
 
-    def __init__(self, hear: Listener, listeners: Mapping[type, Listener]) -> None:
+    def __init__(self, hear: Listener, answered: Listener, listeners: Mapping[type, Listener]) -> None:
         self.tasks = asyncio.TaskGroup()  # three times as fast as anyio's, for the most frequent tasks
         self._hear = hear
+        self._answered = answered
         self._handlers: dict[type, Handler] = {}
         self._listeners = listeners
         self.router: Router[Any]
@@ -94,6 +96,8 @@ class Dispatcher:
             logger.exception("a request failed", extra={"request": type(request).__name__})
             failure = InternalError("the store failed on this request; see store.log")
             router.send(peer, failure.to_failure(), in_reply_to=message_id)
+        finally:
+            self._answered(peer, request)
 
 
 class StoreParts(NamedTuple):

@@ -58,9 +58,9 @@ from remembrancer.protocol.work import (
 SAVE_BATCH: Final = 64
 """The number of memories whose vectors are saved in one transaction: few enough not to delay a client's write."""
 BURST_S: Final = 0.03
-"""No texts are handed out for this long after a client's request: more requests may follow, and take precedence."""
+"""Background work waits for this long after a client's request and its answer, because more requests may follow."""
 LONGEST_HOLD_S: Final = 2.0
-"""The time after which texts are handed out even if requests keep coming."""
+"""The time after which background work goes on even if requests keep coming."""
 CHECK_INTERVAL_S: Final = 5.0
 IN_USE_S: Final = 4.0
 """A replaced model's vectors are kept for this long: longer than any recall that uses them."""
@@ -308,10 +308,16 @@ class EmbeddingScheduler:
         self._may_rest = True
 
     def note_request(self) -> None:
-        """Record a client's request. The first one after `ABSENT_S` wakes idle workers."""
+        """Record a client's request, or its answer. The first one after `ABSENT_S` wakes idle workers."""
         if self._may_rest and not self._leases.workers and time.monotonic() - self.served_at > ABSENT_S:
             self.expect_workers()
         self.served_at = time.monotonic()
+
+    async def until_quiet(self) -> None:
+        """Wait until clients have been quiet for `BURST_S`, or for `LONGEST_HOLD_S` in all."""
+        latest = time.monotonic() + LONGEST_HOLD_S
+        while (now := time.monotonic()) < (until := min(latest, self.served_at + BURST_S)):  # noqa: ASYNC110
+            await anyio.sleep(until - now)
 
     def hear(self, worker: Peer, state: WorkerState) -> None:
         self._attended_at = time.monotonic()
@@ -415,9 +421,7 @@ class EmbeddingScheduler:
         while True:
             with anyio.move_on_after(CHECK_INTERVAL_S):
                 await self._woken.wait()
-            latest = time.monotonic() + LONGEST_HOLD_S
-            while (now := time.monotonic()) < (until := min(latest, self.served_at + BURST_S)):  # noqa: ASYNC110
-                await anyio.sleep(until - now)
+            await self.until_quiet()
             self._woken.clear()
             try:
                 await self._carry_out()

@@ -10,7 +10,7 @@ import itertools
 import logging
 import shutil
 import time
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Awaitable, Callable, Sequence, Set
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -46,8 +46,9 @@ logger = logging.getLogger(__name__)
 
 class VectorSpaces:
     """All vectors of the store. Belongs to one event loop. `texts` returns all open texts: spaces, and indexes of
-    files. `judge` returns the links for similar memories besides those between near-duplicates. Texts with more than
-    `exact_up_to` passages have their vectors in Chroma, if it is installed: in `folder`, or on a server."""
+    files. `judge` returns the links for similar memories besides those between near-duplicates. Memories are compared
+    after `until_quiet`. Texts with more than `exact_up_to` passages have their vectors in Chroma, if it is installed:
+    in `folder`, or on a server."""
 
     def __init__(
         self,
@@ -57,6 +58,7 @@ class VectorSpaces:
         *,
         exact_up_to: int,
         judge: Judge = lambda records, pairs, nearest: [],
+        until_quiet: Callable[[], Awaitable[None]] = lambda: asyncio.sleep(0.0),
         server: Server | None = None,
     ) -> None:
         self._folder = folder
@@ -64,6 +66,7 @@ class VectorSpaces:
         self._texts = texts
         self._exact_up_to = exact_up_to
         self._judge = judge
+        self._until_quiet = until_quiet
         self._server = server
         self._with_chroma = importlib.util.find_spec("chromadb") is not None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="vectors")
@@ -152,6 +155,7 @@ class VectorSpaces:
             if vectors is None or not vectors.records.links_duplicates:
                 continue
             records, model = vectors.records, vectors.model
+            await self._until_quiet()
             try:
                 after = await self._on_thread(partial(records.compared, model))
                 fresh = partial(records.passages, model, after=after, limit=COMPARE_BATCH)
