@@ -41,7 +41,6 @@ from remembrancer.protocol.writes import (
     Operation,
     PortableMemory,
     ProjectRef,
-    Scope,
     SubmitBatch,
     memory_id_of,
 )
@@ -243,7 +242,7 @@ def _read(
         with click.open_file(str(path), "rb") as file:
             return read_export(file, limit_bytes, allow_secrets=allow_secrets)
     contents = Contents(content_limit_bytes=limit_bytes, allow_secrets=allow_secrets)
-    _read_notes(places, project, "user" if client in NATIVE else "project", contents)
+    _read_notes(places, None if client in NATIVE else project, contents)
     return contents
 
 
@@ -254,12 +253,13 @@ def _is_export(file: Path) -> bool:
     return False
 
 
-def _read_notes(places: Sequence[Path], project: ProjectRef, scope: Scope, contents: Contents) -> None:
+def _read_notes(places: Sequence[Path], project: ProjectRef | None, contents: Contents) -> None:
     """Sections become memories, except in exported files. Raises `FileUnusable` if one of those is no longer valid."""
+    project_id = None if project is None else project.id
     details: dict[str, dict[str, Any]] = {}
     for place in places:
         _read_details((place if place.is_dir() else place.parent.parent) / DETAILS, contents.projects, details)
-    if scope != "user":
+    if project is not None:
         contents.projects.setdefault(project.id, project)
     for path in (path for place in places for path in markdown_below(place)):
         if _is_export(path):
@@ -269,9 +269,9 @@ def _read_notes(places: Sequence[Path], project: ProjectRef, scope: Scope, conte
             notes, written = read_file(text, details)
         except InvalidInput as error:
             raise FileUnusable(f"{path}: {error.message}") from error
-        made, ticked = sections_of(str(path), without_block(notes), path.stat().st_mtime, scope, kind_of)
+        made, ticked = sections_of(str(path), without_block(notes), path.stat().st_mtime, project_id, kind_of)
         contents.ticked += ticked
-        for line in (*written, *(MemoryLine(memory, None if scope == "user" else project.id) for memory in made)):
+        for line in (*written, *(MemoryLine(memory, project_id) for memory in made)):
             where = f"{path}, “{excerpt(masked(line.memory.content))}”"
             try:
                 contents.add(where, line)

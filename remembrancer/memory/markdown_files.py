@@ -18,7 +18,7 @@ from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.kinds import OPEN_END, RULES_OF_WORK, STANDING, Kind, kind_of_type, type_of_kind
 from remembrancer.protocol.session_life import SHELL_SESSION
-from remembrancer.protocol.writes import PortableMemory, Scope, SourceRef
+from remembrancer.protocol.writes import PortableMemory, SourceRef
 
 DETAILS: Final = "details.jsonl"
 _UNREAD: Final = ("history", "promotion_chain", "accessed_in")
@@ -93,16 +93,18 @@ def _kind_named(title: str) -> Kind | None:
 
 
 def sections_of(
-    path: str, text: str, at: float, scope: Scope, kind_of: Callable[[str, float], Kind]
+    path: str, text: str, at: float, project: str | None, kind_of: Callable[[str, float], Kind]
 ) -> tuple[list[PortableMemory], int]:
-    """Turn the sections of a note into memories, as if stored at `at`. Also returns the number of ticked items skipped.
+    """Turn the sections of a note into memories of a project (None: of the user), as if stored at `at`. Also returns
+    the number of ticked items skipped.
 
     A heading such as "TODO" or "Decision" sets the kind of its section. Each item of a list becomes a memory, unless
     the items are as short as steps and the heading names no kind of rule. So does each open end, with its due date if
     it has one. A section below a heading for procedures is one procedure, unless its own heading or wording gives
     another kind. The date comes from the start of the item or section, from brackets at its end, or else from a heading
-    above it, the front matter or the file name. The same section of the same file always yields the same memory. Front
-    matter, headings without text, and lists of links to other notes are skipped.
+    above it, the front matter or the file name. Within a project, the same text of the same day always yields the same
+    memory, even if the file was renamed or is in another working tree. Front matter, headings without text, and lists
+    of links to other notes are skipped.
     """
     front = _FRONT.fullmatch(text)
     body = front[2] if front else text
@@ -145,19 +147,20 @@ def sections_of(
         for part in parts:
             content = f"{prefix}: {part}" if prefix else part
             own = named or kind_of(part, at) if is_list else kind
-            memory_id = derive_memory_id(f"section of {path}\n{content}")
+            day = None if is_open else _day_of(part, at) or day_above
+            memory_id = derive_memory_id(f"section of {project}\n{day}\n{content}")
             made[memory_id] = PortableMemory(
                 id=memory_id,
                 content=content,
                 type=type_of_kind(own),
                 kind=own,
                 due=due_of_open_end(part, day_above or at) if own == OPEN_END else None,
-                scope=scope,
+                scope="project" if project else "user",
                 session_id=SHELL_SESSION,
                 source=SourceRef(file=path),
                 created_at=at,
                 updated_at=at,
-                occurred_at=None if is_open else _day_of(part, at) or day_above,
+                occurred_at=day,
             )
     return list(made.values()), ticked
 

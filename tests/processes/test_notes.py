@@ -139,7 +139,9 @@ async def test_what_was_imported_is_found_once_as_long_as_the_file_and_its_memor
         assert await where("ferry to Helsinki") == [ferry, "note"]
         assert (await asyncio.to_thread(imports)).startswith("1 memory imported, 2 already there.")
         assert await where("ferry to Helsinki") == [changed, ferry]
-        note.rename(workspace / "memory" / "travel.md")
+        renamed = note.rename(workspace / "memory" / "travel.md")
+        again = partial(done, "backup", "import", str(renamed), home=home, directory=workspace)
+        assert (await asyncio.to_thread(again)).startswith("0 memories imported, 3 already there.")
         assert await where("ferry to Helsinki") == [changed, ferry]
         await asyncio.to_thread(done, "undo", "--yes", home=home, directory=workspace)
         assert await where("ferry to Helsinki") == [ferry, "note"]
