@@ -24,6 +24,8 @@ _CHARACTERS: Final = 8
 _NEWLINE: Final = re.compile(r"\r\n?|\n")
 _FRONT_MATTER: Final = re.compile(r"---[ \t]*(?:\r\n?|\n)(?s:.*?)(?:\r\n?|\n)---[ \t]*(?=[\r\n]|\Z)")
 _HEADING: Final = re.compile(r" {0,3}#{1,6}[ \t]+(.*?)(?:[ \t]+#+)?[ \t]*$")
+_MARKS: Final = " \t-*[].;"
+"""The characters around a line that an import may leave out."""
 _SENTENCE: Final = re.compile(r"""[.!?…؟۔।]["'”’»)\]]{0,3}\s+|[。！？｡][”’」』）]{0,3}\s*""")
 _WORD: Final = re.compile(r"\s+")
 
@@ -162,6 +164,18 @@ def shown_chunk(text: str, begin: int) -> str:
     own_titles = {heading[1] for heading in map(_HEADING.match, opening) if heading}
     above = " > ".join(title for title in text[:begin].strip().split(" > ") if title not in own_titles)
     return f"{above}\n{own}" if above else own
+
+
+def lines_of(section: str) -> set[str]:
+    """The lines of a section without headings and marks of items."""
+    return {line.strip(_MARKS) for line in section.splitlines() if not _HEADING.match(line)} - {""}
+
+
+def lines_imported(memory: str) -> set[str]:
+    """The lines of the section from which a memory was made. The headings above it may precede its first line."""
+    first, *others = memory.splitlines()
+    parts = first.split(": ")
+    return lines_of("\n".join((*(": ".join(parts[place:]) for place in range(len(parts))), *others)))
 
 
 @cache

@@ -43,9 +43,6 @@ _TITLE_DATED: Final = re.compile(
 "Minutes, Tuesday 1 December 2026", "board-2026-12-01", but not "API 2024-01-01"."""
 _FRONT_DATE: Final = re.compile(r"^date:(.+)", re.MULTILINE | re.IGNORECASE)
 _ITEM: Final = re.compile(r"^[-*] +", re.MULTILINE)
-_TITLE: Final = re.compile(r"#+ ")
-_MARKS: Final = " \t-*[].;"
-"""The characters around a line that an import may leave out."""
 WORDS_OF_ITEM: Final = 5
 """The minimum number of words, with the marker, for an item to make sense by itself. Steps are often shorter."""
 HALF_YEAR_S: Final = 183 * 86_400.0
@@ -163,18 +160,6 @@ def sections_of(
                 occurred_at=day,
             )
     return list(made.values()), ticked
-
-
-def lines_of(section: str) -> set[str]:
-    """The lines of a section without headings and marks of items."""
-    return {line.strip(_MARKS) for line in section.splitlines() if not _TITLE.match(line)} - {""}
-
-
-def lines_imported(memory: str) -> set[str]:
-    """The lines of the section from which a memory was made. The headings above it may precede its first line."""
-    first, *others = memory.splitlines()
-    parts = first.split(": ")
-    return lines_of("\n".join((*(": ".join(parts[place:]) for place in range(len(parts))), *others)))
 
 
 def _day_of(text: str, at: float, pattern: re.Pattern[str] = _DATED) -> float | None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from remembrancer.commands.backup import read_archive
 from remembrancer.commands.import_ import read_export
 from remembrancer.commands.output_files import new_file, target_of
-from remembrancer.memory.chunks import shown_chunk
+from remembrancer.memory.chunks import lines_imported, lines_of, shown_chunk
 from remembrancer.memory.export_format import (
     EndLine,
     Line,
@@ -25,7 +25,7 @@ from remembrancer.memory.export_format import (
     encode_header,
     encode_line,
 )
-from remembrancer.memory.markdown_files import details_of, file_of, lines_imported, lines_of, read_file, sections_of
+from remembrancer.memory.markdown_files import details_of, file_of, read_file, sections_of
 from remembrancer.protocol.errors import FileUnusable, InvalidInput, SchemaTooNew
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.writes import EntityRef, HistoryEntry, MemoryLink, MemoryVersion, PortableMemory, SourceRef

@@ -14,8 +14,7 @@ from remembrancer.actors.store.file_index import FileMemories, IndexedChunk
 from remembrancer.actors.store.records.sqlite_records import Reader, Records
 from remembrancer.actors.store.records.types import Filters, MemoryRecord, RankingFacts
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
-from remembrancer.memory.chunks import shown_chunk
-from remembrancer.memory.markdown_files import lines_imported, lines_of
+from remembrancer.memory.chunks import lines_imported, lines_of, shown_chunk
 from remembrancer.memory.replacement import REPLACED
 from remembrancer.memory.times.windows import TimeWindow
 from remembrancer.protocol.kinds import Scope
