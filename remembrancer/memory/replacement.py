@@ -174,7 +174,7 @@ class Read(NamedTuple):
         return self.keys - self.values
 
 
-@lru_cache(maxsize=128)
+@lru_cache(maxsize=1024)
 def read(text: str) -> Read:
     takes_back = bool(_TAKING_BACK.match(text))
     text = without_preface(text[:COMPARED_CHARACTERS])
@@ -235,6 +235,7 @@ def read(text: str) -> Read:
     )
 
 
+@lru_cache(maxsize=1024)
 def tells_what_happened(content: str) -> bool:
     """True if a text is only about a past event, and not about a state, which could be replaced."""
     return bool(_HAPPENED.search(content)) and not (_HOLDS.search(content) or _ENDED.search(content))
@@ -245,6 +246,7 @@ def tells_what_passed(content: str) -> bool:
     return tells_what_happened(content) and bool(_FOR_A_TIME.search(content))
 
 
+@lru_cache(maxsize=1024)
 def days_of_figures(content: str, at: float) -> tuple[frozenset[float], bool]:
     """The days for which a text written at `at` gives figures (none if it is about a change or a plan), and whether the
     first figure was counted on its day. That is true of "On 3 November we had 84 orders", but not of "The lease, signed
