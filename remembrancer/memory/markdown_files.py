@@ -97,7 +97,7 @@ def sections_of(
 
     A heading such as "TODO" or "Decision" sets the kind of its section. Each item of a list becomes a memory, unless
     the items are as short as steps and the heading names no kind of rule. So does each open end, with its due date if
-    it has one. A section below a heading for procedures is one procedure, unless its own heading or wording gives
+    it has one. A section below a heading for procedures is one procedure, unless its own heading names
     another kind. The date comes from the start of the item or section, from brackets at its end, or else from a heading
     above it, the front matter or the file name. Within a project, the same text of the same day always yields the same
     memory, even if the file was renamed or is in another working tree. Front matter, headings without text, and lists
@@ -128,11 +128,11 @@ def sections_of(
             if not section.strip():
                 continue
         titled = heading + section
-        kind = kind_of(section, at)
         named = None if is_open else _kind_named(title)
         is_steps = not (is_open or named) and "procedure" in map(_kind_named, above.split(" > "))
+        kind = named or ("procedure" if is_steps else kind_of(section, at))
         if is_open or kind == "fact":
-            kind = named or ("procedure" if is_steps else kind_of(titled, at))
+            kind = kind_of(titled, at)
         listed = _ITEM.split(section)[1:] if _ITEM.match(section) and not (is_open or is_steps) else []
         items = [item.strip() for item in listed if not _LINK.match(f"- {item}")]
         is_list = bool(items) and (named in STANDING or len(section.split()) >= WORDS_OF_ITEM * len(items))

@@ -162,7 +162,7 @@ async def test_a_context_has_what_was_merged_only_where_its_target_cannot_be_see
 async def test_open_ends_are_in_every_context_by_due_date_and_the_done_are_named_for_two_weeks(files: Spaces) -> None:
     end: dict[str, Any] = {"kind": "open_end", "type": "episodic"}
     undated = files.store("cut the wick of the lantern", **end)
-    later = files.store("Bruno will paint the boat on 5 December", "user", due=NOW + 9, **end)
+    later = files.store("Bruno must paint the boat by 5 December", "user", due=NOW + 9, **end)
     soon = files.store("ring the bell", "session", due=NOW + 5, **end)
     meeting = files.store("Meeting with the keeper on 3 December", due=NOW + 7, **end)
     done = files.store("oil the lantern", done=True, **end)

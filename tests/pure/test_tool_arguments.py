@@ -184,7 +184,7 @@ def test_content_alone_is_enough_and_its_words_tell_the_kind(content: str, kind:
 
 @pytest.mark.parametrize(("more", "importance"), cases("tool_arguments", "importances"))
 def test_a_kind_only_guessed_makes_no_sessions_memory_matter_more(more: dict[str, str], importance: float) -> None:
-    guessed = {"content": "We want labels of 203 dpi", "scope": "session", "session_id": "session:s"}
+    guessed = {"content": "I prefer short answers", "scope": "session", "session_id": "session:s"}
     assert to_change(STORE.decode(guessed | more), "session:s", LIMIT_BYTES, 0.0).importance == importance
 
 

@@ -19,12 +19,9 @@ from remembrancer.memory.open_ends import (
     asks_for_open_ends,
     due_in,
     due_of_open_end,
-    is_appointment,
     is_list_of_open_ends,
-    is_task,
     last_day_asked_for,
     moved_to,
-    names_appointment,
     open_ends_in,
 )
 from remembrancer.memory.times.windows import (
@@ -38,10 +35,11 @@ from remembrancer.memory.times.windows import (
 )
 from remembrancer.protocol.browsing import ActivityRead, MemoryChanged
 from remembrancer.protocol.errors import InvalidInput
-from remembrancer.protocol.kinds import Kind
+from remembrancer.protocol.kinds import Kind, type_of_kind
 from remembrancer.protocol.reads import Recall
 from remembrancer.protocol.writes import MemoryVersion, UpdateMemory
 from remembrancer.toolsets.memory.day_log import date_of, dates_in_utc, day_of, happened_in, verb_of
+from remembrancer.toolsets.memory.store_memory import kind_of
 from tests.cases import cases
 from tests.operations import PROJECT, SESSION
 from tests.zones import in_zone
@@ -284,10 +282,9 @@ READ: dict[str, Callable[[str], object]] = {
     "headings": is_list_of_open_ends,
     "due": lambda text: day_in(due_in(text, SATURDAY)),
     "only_dates": lambda text: day_in(due_of_open_end(text, SATURDAY)),
-    "appointments": lambda text: day_in(due_in(text, SATURDAY)) if is_appointment(text, SATURDAY) else "",
+    "appointments": lambda text: day_in(due_in(text, SATURDAY)),
     "moves": lambda text: day_in(moved_to(text, SATURDAY, due_in("by 4 December", SATURDAY))),
-    "events": names_appointment,
-    "tasks": lambda text: is_task(text, SATURDAY),
+    "kinds": lambda text: kind_of(text, SATURDAY),
     "questions": asks_for_open_ends,
     "periods": lambda query: last_day_asked_for(query, SATURDAY),
 }
@@ -323,8 +320,8 @@ def test_the_due_date_of_a_long_text_is_looked_for_in_time_that_grows_with_its_l
 
 @given(st.text(max_size=300), st.text(" -_*()[]!\n", max_size=9))
 @example("", "_ (")
-def test_any_text_is_a_task_or_not(text: str, before: str) -> None:
-    assert is_task(f"{before}{text} by 5 December", 0.0) in (True, False)
+def test_any_text_has_a_kind(text: str, before: str) -> None:
+    assert type_of_kind(kind_of(f"{before}{text} by 5 December", 0.0))
 
 
 def test_the_log_says_what_was_decided_and_opened_on_a_day_that_was_given() -> None:

@@ -2,12 +2,12 @@
 translated: "Mai" alone may be a name, and "hier" is "yesterday" in French and "here" in German. Pure."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import Final
 
 from remembrancer.memory.lexicon import toml_file, word_lists
-from remembrancer.memory.times.phrases import MONTHS, WEEKDAYS
+from remembrancer.memory.times.phrases import MONTHS, WEEKDAYS, pattern_of
 
 Words = Mapping[str, Mapping[str, str]]
 
@@ -17,6 +17,19 @@ _LANGUAGES: Final = ("german", "french", "spanish")
 _HIER: Final = re.compile(r"(?<![\w-])hier(?![\w-])", re.IGNORECASE)
 _HERE: Final = word_lists("languages")["here"]
 """German and Dutch words next to which "hier" means "here"."""
+_SHORT: Final = re.compile(
+    r"(?:(?<=\bby )|(?<=\bon )|(?<=\bthis )|(?<=\bnext )|(?<=\bto )|(?<=\bfor )|(?<=\bdue )|(?<=\buntil )"
+    r"|(?=\w+\.?(?:$|[,:;]| \d| (?:[ap]m|at|eve|morning|afternoon|night|from|between|when|and|next|this)\b)))"
+    r"\b(mon|tue|wed|thu|fri|sat|sun)(?:s|r|rs)?\b\.?",
+    re.IGNORECASE,
+)
+"""Abbreviated weekdays beside words of time, since some of them are other words, too."""
+_NUMERIC: Final = re.compile(
+    r"(\b(?:am|bis|zum|den|dem|spätestens|\w+day|(?:by|before|than)(?= (?:1[3-9]|2\d|3[01])))\s+|^)"
+    r"(\d{1,2})\.(0?[1-9]|1[0-2])\.(?!\d)",
+    re.IGNORECASE,
+)
+"""Days such as "am 3.12."."""
 _WORD: Final = re.compile(r"[^\W\d_]+")
 _PLACE: Final = re.compile(r"<([\w|]+?)(2?)>")
 
@@ -31,6 +44,28 @@ def in_english(text: str) -> str:
         for pattern, english in _rewritings(language):
             text = pattern.sub(partial(_put, english=english, words=words), text)
     return text
+
+
+def days_in_english(text: str) -> str:
+    """Translate the days to come of other languages, and abbreviations, as `coming` lists them: "bis zum 3. Dezember"
+    becomes "by 3 December"."""
+    for words, plain in _coming():
+        text = words.sub(plain, text)
+    return text
+
+
+@cache
+def _coming() -> Sequence[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]]:
+    english = {word: name for each in _LANGUAGES for group in _IN_ORDER for word, name in _words(each)[group].items()}
+    names = re.compile(rf"\b(?:{'|'.join(english)})\b", re.IGNORECASE)
+    starts = {name[:3]: name for name in WEEKDAYS}
+    rules = [(pattern_of(words), plain) for words, plain in toml_file(FILE)["coming"]["rules"]]
+    return [
+        (names, lambda name: english[name[0].lower()]),
+        (_SHORT, lambda name: starts[name[1].lower()]),
+        (_NUMERIC, lambda day: f"{day[1]}{day[2]} {MONTHS[int(day[3]) - 1]}"),
+        *rules,
+    ]
 
 
 @cache

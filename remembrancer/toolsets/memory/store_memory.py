@@ -6,11 +6,13 @@ from msgspec import Meta
 
 from remembrancer.memory.changes import with_subjects
 from remembrancer.memory.credentials import refuse_credentials
+from remembrancer.memory.decay import DAY_S
+from remembrancer.memory.likely_kind import is_appointment, likely_kind
 from remembrancer.memory.limits import MAX_LINKS, check_count
-from remembrancer.memory.open_ends import due_of_open_end, is_appointment, is_task, open_ends_in
+from remembrancer.memory.open_ends import due_of_open_end, is_list_of_open_ends, open_ends_in
 from remembrancer.memory.promotion import is_others_wish
 from remembrancer.memory.sentences import first_words
-from remembrancer.memory.text import check_text, finder_of, quote
+from remembrancer.memory.text import check_text, quote
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.kinds import OPEN_END, SESSION_KINDS, GivenKind, Kind, kind_of_type, type_of_kind
@@ -28,26 +30,6 @@ SPLIT: Final = "Each open end in the list is stored as its own memory, in order.
 DEFAULT_IMPORTANCE: Final[dict[Kind, float]] = dict.fromkeys(
     ("architecture", "convention", "decision", "error_fix", "open_end", "pattern", "preference", "procedure"), 0.7
 )
-_KIND_WORDS: Final[dict[Kind, str]] = {
-    "fact": r"\b(not (yet |been )*decided|undecided)\b|^we never (came|got|had|heard|received|saw)\b",
-    "decision": r"\b(decided|chose|we (switched|migrated) (to|from)|we moved (from|to (?-i:[A-Z])\w*)"
-    r"|us(e|es|ing)\b[^.;]* instead of|decision (is |was )?to)\b|\bdecision( \d+)?:"
-    r"|^decision (\(?\d{4}-\d\d-\d\d|(on|about|for)\b)[^.;:]*:",
-    "error_fix": r"\b(fixed (it|this|that|the)|(we|I|['’]ve) fixed|(have|has) fixed an?|fixed\b[^.;]* by \w+ing"
-    r"|the fix (is|was)|root cause|was caused by|workaround|solved by)\b|(^|[.;*-]\s*)fixed:",
-    "preference": r"\b(prefers?|likes|wants|(I|we|you|they|users) (\w+ly |don['’]t )?(like|want)"
-    r"|dislikes?|hates?|favou?rite)\b|^preference:",
-    "procedure": r"^(to|how to) (?-i:[a-z])\w*.*[,:]|(^|[.:;]\s*|\b(we|you) )first .* then|\b(steps?:|run `)",
-    "convention": r"((^|[.:;,*-]\s*)((in|on|for|at|with) [a-z]+ )?(always|never)"
-    r"|^(you|every\w*( \w+)?|each \w+|all \w+|nobody) (has|have|needs?) to\b"
-    r"|\b(we|you|please|should|do) (always|never)|\bare (always|never) \w+(ed|tten)"
-    r"|(^|[^ei]\W|\wi\W|[^hw]e\W|[^s\W]he\W)must(n['’]t)?|\bwe must(n['’]t"
-    r"| (not|never|always|avoid|ensure|follow|support|use (the|an?|only)|validate))"
-    r"|\bare named (?-i:[^A-Z]|[A-Z][^a-z])\S*|\bby convention|\bnaming (convention|rule|scheme)s?)\b"
-    r"|^(convention|naming):",
-}
-"""The first pattern that matches decides."""
-_kinds_in: Final = finder_of(f"(?i){words}" for words in _KIND_WORDS.values())
 
 
 class MemoryArguments(GivenFields, frozen=True, forbid_unknown_fields=True):
@@ -232,15 +214,17 @@ def _scope_and_kind(arguments: MemoryArguments, content: str, at: float) -> tupl
         likely = kind_of(content, at)
         return scope, arguments.type, likely if type_of_kind(likely) == arguments.type and likely != "fact" else None
     # a memory with a day may record the past
-    is_coming = arguments.occurred_at is None and is_appointment(content, at)
-    kind = arguments.kind or (OPEN_END if is_coming else kind_of(content, at))
+    is_past = arguments.kind is None and arguments.occurred_at is not None and is_appointment(content)
+    kind = "fact" if is_past else arguments.kind or kind_of(content, at)
     return "session" if kind in SESSION_KINDS else scope, type_of_kind(kind), kind
 
 
 def kind_of(content: str, at: float) -> Kind:
     """The kind suggested by the wording of a memory written at `at`, or else `fact`."""
-    if is_task(content, at):
+    if is_list_of_open_ends(content):
         return OPEN_END
-    kinds = _kinds_in(content)
-    kind = tuple(_KIND_WORDS)[kinds[0]] if kinds else "fact"
+    kind = likely_kind(content)
+    if kind == OPEN_END:
+        due = due_of_open_end(content, at)
+        return "fact" if due is not None and due <= at - DAY_S else OPEN_END
     return "fact" if kind == "preference" and is_others_wish(content) else kind

@@ -22,8 +22,8 @@ from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.view import View
 from remembrancer.memory.contexts import choose, in_sections, longest_within, section_of
 from remembrancer.memory.decay import has_ended
+from remembrancer.memory.likely_kind import is_appointment
 from remembrancer.memory.names import name_key
-from remembrancer.memory.open_ends import names_appointment
 from remembrancer.memory.replacement import REPLACED
 from remembrancer.memory.tokens import CHARACTERS_A_TOKEN
 from remembrancer.memory.wording import normalised
@@ -171,7 +171,7 @@ class Gathering:
         is_past = memory.is_open and memory.due is not None and self.now - memory.due > CLOSED_NAMED_S
         is_over = (
             was_closed
-            or (is_past and names_appointment(memory.content))
+            or (is_past and is_appointment(memory.content))
             or memory.kind == SESSION_RECORD
             or has_ended(memory.valid_until, self.now)
         )

@@ -1,0 +1,114 @@
+"""Estimates from its wording what kind of memory a text is: a multinomial logistic regression on its words and their
+neighbours, whose weights `python -m bench.kinds` fits on labelled sentences. Pure."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Container, Mapping
+from functools import cache, lru_cache
+from importlib.resources import files
+from itertools import pairwise
+from typing import Final, Literal
+
+import msgspec
+
+from remembrancer.memory.lexicon import word_lists
+from remembrancer.protocol.kinds import OPEN_END, Kind
+
+Label = Literal["task", "appointment", "decision", "error_fix", "preference", "procedure", "convention", "fact"]
+"""Tasks and appointments are both open ends."""
+PROBABLE: Final = 0.6
+"""A text whose likeliest kind is less probable than this is a fact."""
+READ_CHARACTERS: Final = 600
+LONGEST_OPEN_END: Final = 300
+"""In characters. A longer text reports on several things."""
+_DAMPING: Final = 0.4
+"""The power of the number of features by which their sum is divided: a long text has more evidence, but not n times."""
+_TOKEN: Final = re.compile(
+    r"(?P<date>\d{4}-\d\d-\d\d)|(?P<clock>\d{1,2}[:.]\d\d\b(?![.\d]))|(?P<number>\d[\d.,/]*)"
+    r"|(?P<code>`[^`\n]*`|\w*[^\W\d](?:\w*(?:_|/|\.(?=\w\w)))+[\w/.-]*|\w+\(\))"
+    r"|(?P<word>[^\W\d_]+(?:['’-][^\W\d_]+)*)|(?P<mark>[^\w\s])"
+)
+_NAMED: Final = {word: f"<{name}>" for name, words in word_lists("likely_kind").items() for word in words}
+_SUFFIX: Final = re.compile(r"ing$|ed$|ly$|ion$|er$|s$")
+
+
+class Weights(msgspec.Struct, frozen=True, eq=False):
+    """For each feature, ten times its weight for each label."""
+
+    labels: tuple[Label, ...]
+    intercepts: tuple[float, ...]
+    features: dict[str, tuple[int, ...]]
+
+
+def features_of(text: str, known: Container[str] | None = None) -> Counter[str]:
+    """Count each word, and each two or three neighbours. Numbers, days and code are read as such, and a word that is
+    not `known` (None: all are) as its ending."""
+    words = ["^"]
+    for token in _TOKEN.finditer(text[:READ_CHARACTERS]):
+        written, kind = token[0], token.lastgroup
+        word = written.lower().replace("’", "'")
+        if kind == "date":
+            words.append("<number>")  # as in "30 November"
+            word = "<month>"
+        elif kind not in ("word", "mark"):
+            word = f"<{kind}>"
+        elif word in _NAMED:
+            word = _NAMED[word]
+        elif kind == "word" and known is not None and word not in known:
+            ending = _SUFFIX.search(word)
+            is_name = written[0].isupper() and words[-1] not in ("^", ".", ":", "!", "?")
+            word = f"<{'name' if is_name else 'word'}{ending[0] if ending else ''}>"
+        words.append(word)
+    words.append("$")
+    threes = (f"{first} {second} {third}" for (first, second), (_, third) in pairwise(pairwise(words)))
+    return Counter([*words[1:-1], *map(" ".join, pairwise(words)), *threes])
+
+
+def damped(features: Mapping[str, int]) -> float:
+    return math.pow(max(sum(features.values()), 1), -_DAMPING)
+
+
+_WEIGHTS: Final = msgspec.json.Decoder(Weights)
+
+
+@cache
+def _weights() -> Weights:
+    return _WEIGHTS.decode(files(__package__).joinpath("kinds.json").read_bytes())
+
+
+@lru_cache(maxsize=16)  # several functions ask about one text
+def probabilities(text: str, weights: Weights | None = None) -> Mapping[Label, float]:
+    weights = weights or _weights()
+    features = features_of(text, weights.features)
+    sums = [0.0] * len(weights.labels)
+    for feature, count in features.items():
+        for place, weight in enumerate(weights.features.get(feature, ())):
+            sums[place] += count * weight
+    scale = damped(features) / 10
+    powers = [math.exp(intercept + scale * each) for intercept, each in zip(weights.intercepts, sums, strict=True)]
+    return dict(zip(weights.labels, (each / sum(powers) for each in powers), strict=True))
+
+
+def open_end_probability(text: str, weights: Weights | None = None) -> float:
+    """0 for a long text."""
+    likely = probabilities(text, weights)
+    return (likely["task"] + likely["appointment"]) * (len(text) <= LONGEST_OPEN_END)
+
+
+def likely_kind(text: str, weights: Weights | None = None) -> Kind:
+    """The kind that is `PROBABLE`, or else `fact`, like a single word."""
+    likely: dict[Kind, float] = {OPEN_END: open_end_probability(text, weights)}
+    likely.update(
+        (label, each)
+        for label, each in probabilities(text, weights).items()
+        if label != "task" and label != "appointment"
+    )
+    best = max(likely, key=likely.__getitem__)
+    return best if likely[best] >= PROBABLE and len(text.split()) > 1 else "fact"
+
+
+def is_appointment(text: str) -> bool:
+    """True if an open end is rather an appointment than a task."""
+    likely = probabilities(text)
+    return likely["appointment"] > likely["task"]
