@@ -213,9 +213,9 @@ def _scope_and_kind(arguments: MemoryArguments, content: str, at: float) -> tupl
     if arguments.kind is None and arguments.type is not None:
         likely = kind_of(content, at)
         return scope, arguments.type, likely if type_of_kind(likely) == arguments.type and likely != "fact" else None
-    # a memory with a day may record the past
-    is_past = arguments.kind is None and arguments.occurred_at is not None and is_appointment(content)
-    kind = "fact" if is_past else arguments.kind or kind_of(content, at)
+    kind = arguments.kind or kind_of(content, at)
+    if kind == OPEN_END != arguments.kind and arguments.occurred_at is not None and is_appointment(content):
+        kind = "fact"  # it records the past
     return "session" if kind in SESSION_KINDS else scope, type_of_kind(kind), kind
 
 
