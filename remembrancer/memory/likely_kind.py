@@ -81,10 +81,8 @@ def _weights() -> Weights:
 def probabilities(text: str, weights: Weights | None = None) -> Mapping[Label, float]:
     weights = weights or _weights()
     features = features_of(text, weights.features)
-    sums = [0.0] * len(weights.labels)
-    for feature, count in features.items():
-        for place, weight in enumerate(weights.features.get(feature, ())):
-            sums[place] += count * weight
+    known = (weights.features[feature] for feature in features.elements() if feature in weights.features)
+    sums = map(sum, zip((0,) * len(weights.labels), *known, strict=True))
     scale = damped(features) / 10
     powers = [math.exp(intercept + scale * each) for intercept, each in zip(weights.intercepts, sums, strict=True)]
     return dict(zip(weights.labels, (each / sum(powers) for each in powers), strict=True))

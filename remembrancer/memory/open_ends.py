@@ -42,7 +42,6 @@ _TO_BE_DONE: Final = re.compile(
 _WORD: Final = re.compile(r"[^\W_]+")
 _NUMERIC: Final = re.compile(r"(?<![\w./-])(\d{1,2})([./])(\d{1,2})\2 ?(\d{4})(?![\w/-])")
 _REWRITINGS: Final = [(pattern_of(words), plain) for words, plain in toml_file("times/phrases.toml")["coming_days"]]
-_HOUR: Final = r"(?:\d{1,2}(?:[:.]\d\d)? ?(?:[ap]\.?m\b\.?)?|noon|midnight)"
 WEEKDAY: Final = rf"(?:{'|'.join(WEEKDAYS)})"
 _CLOCK: Final = re.compile(rf"\b(?:at|{WEEKDAY},?)(?: at)? (\d\d?)(?:[:.](\d\d))?(?: ?([ap])\.?m\b)?(?!\w)", re.I)
 _OF_PERIOD: Final = r"(?:(?: of)? (?P<which>this|next) (?P<of>week|year)\b)"
@@ -57,10 +56,9 @@ _LATER: Final = (
     rf"(?(in)| from (?:now|today|(?P<first>{WEEKDAY})))"
 )
 _DUE: Final = re.compile(
-    r"\b(?P<how>due|by|before|deadline\b[^.:;\n]{0,60}?(?::| is(?: now)?)|deadline) (?:on |at |in (?=31 february))?"
-    rf"(?:(?!{CALENDAR_DAY}){_HOUR}(?:,? on)? |(?:the )?(?:end|close) of (?:the )?(?:day|business)(?: on)? )?"
+    r"\b(?P<how>due|by|before|deadline(?:\b[^.:;\n]{0,60}?(?::| is(?: now)?))?) (?:on |at |in (?=31 february))?"
     rf"(?:the )?(?P<end>end of (?:the )?)?(?:this |coming |(?P<next>next )(?(end)|(?!week|month)))*{_WEEKDAY_OF_DATE}"
-    rf"(?P<day>(?P<iso>\d{{4}}-\d\d-\d\d)|(?P<near>today|tonight|(?:to|over)morrow|next (?:week|month)|christmas)"
+    rf"(?P<day>\d{{4}}-\d\d-\d\d|(?P<near>today|tonight|(?:to|over)morrow|next (?:week|month)|christmas)"
     rf"|{_LATER}|(?P<date>{CALENDAR_DAY})(?P<year>,? \d{{4}})?|(?P<nth>{_NTH})"
     rf"|{WEEKDAY}|(?(end)(?P<period>week|month|year|{'|'.join(MONTHS)})|(?!)))\b{_OF_PERIOD}?",
     re.IGNORECASE,
@@ -68,23 +66,22 @@ _DUE: Final = re.compile(
 _ANY_DATE: Final = rf"\d{{4}}-\d\d-\d\d|{CALENDAR_DAY}(?:,? \d{{4}})?"
 DATE: Final = re.compile(rf"\b(?:{_ANY_DATE})(?!\w)", re.IGNORECASE)
 _COMING: Final = re.compile(
-    rf"\b(?:(?:this|coming) (?={WEEKDAY})|{_WEEKDAY_OF_DATE})(?=(?:{_ANY_DATE}|to(?:day|night)|(?:to|over)morrow"
-    rf"|next (?:week|month)|(?:the )?end of \w+|{_LATER}|(?:the )?{_NTH}|(?:next )?{WEEKDAY}{_OF_PERIOD}?)"
-    r"(?![\w'’]|,? \d{4}\b))",
+    rf"\b(?=(?:{_ANY_DATE}|to(?:day|night)|(?:to|over)morrow|next (?:week|month)|(?:the )?end of \w+|{_LATER}"
+    rf"|(?:the )?{_NTH}|{WEEKDAY})(?![\w'’]))",
     re.IGNORECASE,
 )
-"""The words before a day such as "tomorrow"."""
+"""The place before a day such as "tomorrow"."""
 _LIMIT: Final = re.compile(
-    rf"(?:\b(?:since|(?<!night )of|after|than|statt|not|nicht)|\() ?(?:(?:the|on|in|\S+ and|{WEEKDAY},?) )*$",
+    rf"(?:\b(?:since|of|after|statt|not|nicht)|\() ?(?:(?:the|on|in|\S+ and|{WEEKDAY},?) )*$",
     re.IGNORECASE,
 )
 """Text before a day on which nothing happens: "since", "instead of", or a bracket, since the day in "We use Postgres
 (2026-11-30)" only dates the text."""
 _CHANGED: Final = re.compile(
-    r"\b(?:(?!don|didn)\w+n['’]t|cannot|no longer|originally|cancel\w*|is off|was(?= (?:\S+ )?\d)|gave|sondern)\b|->|→",
+    r"\b(?:(?!don|didn)\w+n['’]t|cannot|no longer|originally|is off|was(?= (?:\S+ )?\d)|sondern)\b|->|→",
     re.IGNORECASE,
 )
-"""Words for a plan that has changed: its last day counts, and not the first."""
+"""Words for a plan that has changed: the last day counts."""
 _NEAR: Final = dict.fromkeys(("today", "tonight"), relativedelta()) | {
     **{"tomorrow": relativedelta(days=1), "overmorrow": relativedelta(days=2), "next week": relativedelta(weeks=1)},
     **{"next month": relativedelta(months=1), "christmas": relativedelta(month=12, day=24)},
@@ -156,7 +153,8 @@ def due_in(text: str, at: float, zone: tzinfo | None = None) -> float | None:
 
 
 def _days_in(text: str, at: float, zone: tzinfo | None) -> list[float]:
-    """The deadlines in a plain text up to one that is not "before …", sorted, or else the other days in order."""
+    """The deadlines in a plain text up to one that is not "before …", sorted, or else the other days in order (from the
+    last one if a plan has changed)."""
     now = datetime.fromtimestamp(at, zone).replace(tzinfo=None)
     is_over = zone is None and _has_passed(text, now)
     deadlines = [*islice(_DUE.finditer(text), MOST_DEADLINES)]
@@ -187,10 +185,10 @@ def _has_passed(text: str, now: datetime) -> bool:
 
 def due_of_open_end(text: str, at: float, zone: tzinfo | None = None) -> float | None:
     """The result of `due_in`, or else the only date in the text, unless that date has passed."""
-    due, dates = due_in(text, at, zone), DATE.findall(with_plain_days(text, at))
-    if due is not None or len(dates) != 1:
+    if (due := due_in(text, at, zone)) is not None:
         return due
-    only = due_in(f"by {dates[0]}", at, zone)
+    dates = DATE.findall(with_plain_days(text, at))
+    only = due_in(f"by {dates[0]}", at, zone) if len(dates) == 1 else None
     return only if only is not None and only > at - DAY_S else None
 
 

@@ -18,9 +18,10 @@ _HIER: Final = re.compile(r"(?<![\w-])hier(?![\w-])", re.IGNORECASE)
 _HERE: Final = word_lists("languages")["here"]
 """German and Dutch words next to which "hier" means "here"."""
 _SHORT: Final = re.compile(
+    r"\b(?=(?:mon|tue|wed|thu|fri|sat|sun)(?:s|r|rs)?\b)"
     r"(?:(?<=\bby )|(?<=\bon )|(?<=\bthis )|(?<=\bnext )|(?<=\bto )|(?<=\bfor )|(?<=\bdue )|(?<=\buntil )"
     r"|(?=\w+\.?(?:$|[,:;]| \d| (?:[ap]m|at|eve|morning|afternoon|night|from|between|when|and|next|this)\b)))"
-    r"\b(mon|tue|wed|thu|fri|sat|sun)(?:s|r|rs)?\b\.?",
+    r"(\w{3})\w*\.?",
     re.IGNORECASE,
 )
 """Abbreviated weekdays beside words of time, since some of them are other words, too."""
@@ -59,11 +60,17 @@ def _coming() -> Sequence[tuple[re.Pattern[str], str | Callable[[re.Match[str]],
     english = {word: name for each in _LANGUAGES for group in _IN_ORDER for word, name in _words(each)[group].items()}
     names = re.compile(rf"\b(?:{'|'.join(english)})\b", re.IGNORECASE)
     starts = {name[:3]: name for name in WEEKDAYS}
+    later = [
+        (words, partial(_put, english=plain, words=_words(each)))
+        for each in _LANGUAGES
+        for words, plain in _rewritings(each, "coming")
+    ]
     rules = [(pattern_of(words), plain) for words, plain in toml_file(FILE)["coming"]["rules"]]
     return [
         (names, lambda name: english[name[0].lower()]),
         (_SHORT, lambda name: starts[name[1].lower()]),
         (_NUMERIC, lambda day: f"{day[1]}{day[2]} {MONTHS[int(day[3]) - 1]}"),
+        *later,
         *rules,
     ]
 
@@ -96,7 +103,7 @@ def _group(place: re.Match[str]) -> str:
 
 
 @cache
-def _rewritings(language: str) -> tuple[tuple[re.Pattern[str], str], ...]:
+def _rewritings(language: str, rules: str = "rules") -> tuple[tuple[re.Pattern[str], str], ...]:
     known = _words(language)
     year = r"(?:19|20)\d\d(?![\w-]|[.:/]\d)"
     numbers = {"day": r"[0-3]?\d", "year": year}
@@ -111,5 +118,5 @@ def _rewritings(language: str) -> tuple[tuple[re.Pattern[str], str], ...]:
 
     return tuple(
         (re.compile(rf"(?<![\w-]){_PLACE.sub(part, phrase)}(?![\w-])".replace(" ", r"\s+"), re.IGNORECASE), english)
-        for phrase, english in (*toml_file(FILE)[language]["rules"], *toml_file(FILE)["all"]["rules"])
+        for phrase, english in (*toml_file(FILE)[language].get(rules, ()), *toml_file(FILE)["all"][rules])
     )

@@ -279,4 +279,4 @@ def pattern_of(text: str) -> re.Pattern[str]:
     parts = _FILE["parts"] | {name: "|".join(sorted(known, key=len, reverse=True)) for name, known in words.items()}
     while _NAMED_PART.search(text):
         text = _NAMED_PART.sub(lambda name: parts[name[1]], text)
-    return re.compile(text.replace(" ", r"\s+"), re.IGNORECASE)
+    return re.compile(text.replace(" ?", r"\s*").replace(" ", r"\s+"), re.IGNORECASE)
