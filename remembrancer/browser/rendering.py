@@ -160,7 +160,7 @@ def moment(at: float | None) -> Markup:
 
 def day(at: float | str | None) -> str:
     """The day of a due date in the format of a form field; empty if there is none. A typed day stays as it is."""
-    return at or "" if at is None or isinstance(at, str) else datetime.fromtimestamp(at, UTC).date().isoformat()
+    return datetime.fromtimestamp(at, UTC).date().isoformat() if isinstance(at, float) else at or ""
 
 
 def _date(on: date, month: str) -> str:

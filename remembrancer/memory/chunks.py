@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 SECTION_SHARE: Final = 1 / 4
 """A heading starts a new chunk if the current one is at least this full; shorter sections share a chunk."""
 LONGEST_TITLE: Final = 120
+MOST_HEADINGS: Final = 9
+"""The maximum number of headings, or parts of them, before the first line of an imported memory."""
 _CHARACTERS: Final = 8
 """The maximum number of characters per token, except in runs of whitespace."""
 
@@ -171,11 +173,12 @@ def lines_of(section: str) -> set[str]:
     return {line.strip(_MARKS) for line in section.splitlines() if not _HEADING.match(line)} - {""}
 
 
-def lines_imported(memory: str) -> set[str]:
+@lru_cache(maxsize=1000)
+def lines_imported(memory: str) -> frozenset[str]:
     """The lines of the section from which a memory was made. The headings above it may precede its first line."""
     first, *others = memory.splitlines()
-    parts = first.split(": ")
-    return lines_of("\n".join((*(": ".join(parts[place:]) for place in range(len(parts))), *others)))
+    parts = first.split(": ", MOST_HEADINGS)
+    return frozenset(lines_of("\n".join((*(": ".join(parts[place:]) for place in range(len(parts))), *others))))
 
 
 @cache

@@ -1,5 +1,5 @@
-"""Translates German, French and Spanish time phrases: "vor zwei Wochen" becomes "2 weeks ago". Only whole phrases are
-translated: "Mai" alone may be a name, and "hier" is "yesterday" in French and "here" in German. Pure."""
+"""Translates German, French and Spanish time phrases: "vor zwei Wochen" becomes "2 weeks ago". In questions, only whole
+phrases are translated: "Mai" alone may be a name, and "hier" is "yesterday" in French and "here" in German. Pure."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
