@@ -9,7 +9,6 @@ the later memory in `possibly_superseded_by`; so does a list if the probability 
 import time
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
-from functools import cache
 from typing import Any, Final, NamedTuple
 
 from remembrancer.actors.store.records.browsing import pairs_in_review
@@ -74,7 +73,6 @@ class ReplacedMemories:
         loaded = _comparable(records.load(list({number for both in near for number in both}), None).values())
         derived, edited = records.derived_among(list(loaded)), records.edited_among(list(loaded))
         settled = records.settled_among(list(loaded))
-        text_of = cache(lambda number: read(loaded[number].content))
         possible: list[tuple[TextPair, _Judged]] = []
         for both, found in near.items():
             if not loaded.keys() >= {*both} or {*both} in settled:
@@ -85,7 +83,7 @@ class ReplacedMemories:
             if found.cosine < LEAST_COSINE or same_in_words(earlier.content, later.content):
                 continue
             apart_s = abs(later.happened_at - earlier.happened_at)
-            compared = TextPair(text_of(earlier.number), text_of(later.number), found.cosine, apart_s)
+            compared = TextPair(read(earlier.content), read(later.content), found.cosine, apart_s)
             if (at_most := probability(compared)) >= POSSIBLE:
                 possible.append((compared, _Judged(at_most, earlier, later, found.seen)))
         beside = nearest(list({each.number for _, pair in possible for each in (pair.earlier, pair.later)}))
