@@ -19,14 +19,13 @@ _HERE: Final = word_lists("languages")["here"]
 """German and Dutch words next to which "hier" means "here"."""
 _SHORT: Final = re.compile(
     r"\b(?=(?:mon|tue|wed|thu|fri|sat|sun)(?:s|r|rs)?\b)"
-    r"(?:(?<=\bby )|(?<=\bon )|(?<=\bthis )|(?<=\bnext )|(?<=\bto )|(?<=\bfor )|(?<=\bdue )|(?<=\buntil )"
-    r"|(?=\w+\.?(?:$|[,:;]| \d| (?:[ap]m|at|eve|morning|afternoon|night|from|between|when|and|next|this)\b)))"
-    r"(\w{3})\w*\.?",
+    r"(?:(?<=\b(?:by|on) )|(?<=\b(?:this|next) )|(?=\w+\.?"
+    r"(?:$|[,:;]| \d| (?:[ap]m|at|eve|morning|afternoon|night|from|between|when|and|next|this)\b)))(\w{3})\w*\.?",
     re.IGNORECASE,
 )
 """Abbreviated weekdays beside words of time, since some of them are other words, too."""
 _NUMERIC: Final = re.compile(
-    r"(\b(?:am|bis|zum|den|dem|spätestens|\w+day|(?:by|before|than)(?= (?:1[3-9]|2\d|3[01])))\s+|^)"
+    r"(\b(?:am|bis|zum|den|dem|spätestens|\w+day,?|(?:by|before|than)(?= (?:1[3-9]|2\d|3[01])))\s+|^)"
     r"(\d{1,2})\.(0?[1-9]|1[0-2])\.(?!\d)",
     re.IGNORECASE,
 )
