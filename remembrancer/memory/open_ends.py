@@ -72,7 +72,7 @@ _COMING: Final = re.compile(
 )
 """The place before a day such as "tomorrow"."""
 _LIMIT: Final = re.compile(
-    rf"(?:\b(?:since|of|after|statt|not|nicht)|\() ?(?:(?:the|on|in|\S+ and|{WEEKDAY},?) )*$",
+    rf"(?:\b(?:since|of|after|(?<!be )cancelled|statt|not|nicht)|\() ?(?:(?:the|on|in|\S+ and|{WEEKDAY},?) )*$",
     re.IGNORECASE,
 )
 """Text before a day on which nothing happens: "since", "instead of", or a bracket, since the day in "We use Postgres
