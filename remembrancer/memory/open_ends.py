@@ -72,16 +72,18 @@ _COMING: Final = re.compile(
 )
 """The place before a day such as "tomorrow"."""
 _LIMIT: Final = re.compile(
-    rf"(?:\b(?:since|of|after|(?<!be )cancelled|statt|not|nicht)|\() ?(?:(?:the|on|in|\S+ and|{WEEKDAY},?) )*$",
+    rf"(?:\b(?:since|of|after|statt)|\() ?(?:(?:the|on|in|\S+ and|{WEEKDAY},?) )*$",
     re.IGNORECASE,
 )
 """Text before a day on which nothing happens: "since", "instead of", or a bracket, since the day in "We use Postgres
 (2026-11-30)" only dates the text."""
-_CHANGED: Final = re.compile(
-    r"\b(?:(?!don|didn)\w+n['’]t|cannot|no longer|originally|is off|was(?= (?:\S+ )?\d)|sondern)\b|->|→",
+_FORMER: Final = re.compile(
+    r"\b(?:(?!don)\w+n['’]t|cannot|not|nicht|no longer|originally|(?<!be )cancelled|was)(?: [\w:]+){0,2}? ?(?:(?:on|the) )*$",
     re.IGNORECASE,
 )
-"""Words for a plan that has changed: the last day counts."""
+"""Text before the former day of something that has moved: "can't make Saturday"."""
+_DROPPED: Final = re.compile(r".{3,25}?(?: is off\b| doesn['’]t\b| isn['’]t\b| ?->| ?→)", re.IGNORECASE)
+"""Such a day and the text after it: "4 Feb is off"."""
 _NEAR: Final = dict.fromkeys(("today", "tonight"), relativedelta()) | {
     **{"tomorrow": relativedelta(days=1), "overmorrow": relativedelta(days=2), "next week": relativedelta(weeks=1)},
     **{"next month": relativedelta(months=1), "christmas": relativedelta(month=12, day=24)},
@@ -158,20 +160,20 @@ def _days_in(text: str, at: float, zone: tzinfo | None) -> list[float]:
     now = datetime.fromtimestamp(at, zone).replace(tzinfo=None)
     is_over = zone is None and _has_passed(text, now)
     deadlines = [*islice(_DUE.finditer(text), MOST_DEADLINES)]
-    others = (
-        _DUE.match(f"by {text[day.end() : day.end() + LONGEST_DAY]}")
+    places = [
+        (text[max(0, day.start() - LONGEST_DAY) : day.start()], text[day.start() : day.start() + LONGEST_DAY])
         for day in islice(_COMING.finditer(text), 0 if deadlines else MOST_DEADLINES)
-        if not _LIMIT.search(text, max(0, day.start() - LONGEST_DAY), day.start())
-    )
+    ]
+    others = [(before, rest) for before, rest in places if not _LIMIT.search(before)]
+    now_on = [rest for before, rest in others if not (_FORMER.search(before) or _DROPPED.match(rest))]
+    matches = [_DUE.match(f"by {rest}") for rest in now_on or [rest for _, rest in others]]
     days: list[float] = []
-    for named in deadlines or filter(None, others):
+    for named in deadlines or filter(None, matches):
         with suppress(ValueError):  # no such day
             days.append(_day_of(named, now, is_over).replace(tzinfo=UTC).timestamp())
             if deadlines and named["how"].casefold() != "before":  # "before Christmas, by 18 December"
                 break
-    if deadlines:
-        return sorted(days)
-    return days[::-1] if _CHANGED.search(text) else days
+    return sorted(days) if deadlines else days
 
 
 def _has_passed(text: str, now: datetime) -> bool:

@@ -24,6 +24,7 @@ _SHORT: Final = re.compile(
     re.IGNORECASE,
 )
 """Abbreviated weekdays beside words of time, since some of them are other words, too."""
+_GERMAN_SHORT: Final = re.compile(r"\b(mo|di|mi|do|fr|sa|so)\b\.? (?=\d{1,2}(?:[:.]\d\d\b| ?uhr\b|h\b))", re.IGNORECASE)
 _NUMERIC: Final = re.compile(
     r"(\b(?:am|bis|zum|den|dem|spätestens|\w+day,?|(?:by|before|than)(?= (?:1[3-9]|2\d|3[01])))\s+|^)"
     r"(\d{1,2})\.(0?[1-9]|1[0-2])\.(?!\d)",
@@ -59,6 +60,7 @@ def _coming() -> Sequence[tuple[re.Pattern[str], str | Callable[[re.Match[str]],
     english = {word: name for each in _LANGUAGES for group in _IN_ORDER for word, name in _words(each)[group].items()}
     names = re.compile(rf"\b(?:{'|'.join(english)})\b", re.IGNORECASE)
     starts = {name[:3]: name for name in WEEKDAYS}
+    german = dict(zip(["mo", "di", "mi", "do", "fr", "sa", "so"], WEEKDAYS, strict=True))
     later = [
         (words, partial(_put, english=plain, words=_words(each)))
         for each in _LANGUAGES
@@ -68,6 +70,7 @@ def _coming() -> Sequence[tuple[re.Pattern[str], str | Callable[[re.Match[str]],
     return [
         (names, lambda name: english[name[0].lower()]),
         (_SHORT, lambda name: starts[name[1].lower()]),
+        (_GERMAN_SHORT, lambda name: f"{german[name[1].lower()]} "),
         (_NUMERIC, lambda day: f"{day[1]}{day[2]} {MONTHS[int(day[3]) - 1]}"),
         *later,
         *rules,
