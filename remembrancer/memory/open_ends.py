@@ -78,7 +78,8 @@ _LIMIT: Final = re.compile(
 """Text before a day on which nothing happens: "since", "instead of", or a bracket, since the day in "We use Postgres
 (2026-11-30)" only dates the text."""
 _FORMER: Final = re.compile(
-    r"\b(?:(?!don)\w+n['’]t|cannot|not|nicht|no longer|originally|(?<!be )cancelled|was)(?: [\w:]+){0,2}? ?(?:(?:on|the) )*$",
+    r"\b(?:(?!don)\w+n['’]t|cannot|not|nicht|no longer|originally|(?<!be )cancelled|was)(?: [\w:]+){0,2}?"
+    r" ?(?:(?:on|the) )*$",
     re.IGNORECASE,
 )
 """Text before the former day of something that has moved: "can't make Saturday"."""
@@ -96,7 +97,7 @@ _INFINITIVES: Final = dict(pair.split("-") for pair in _LISTS["done"])
 _DONE: Final = re.compile(rf"(?<!\bbe )\b(?:\w+ed|{'|'.join(_INFINITIVES)})\b")
 FIRST_WORDS: Final = 6
 """The verb of a task is among its first words: "Petra must still sign …"."""
-_MOVES: Final = 0.13
+_MOVES: Final = 0.15
 """A text that moves an open end is at least this likely to be one itself."""
 LONGEST_DAY: Final = 80
 """In characters. Reading all that follows each day would take minutes for a long text with many days."""
