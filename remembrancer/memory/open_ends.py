@@ -18,6 +18,8 @@ from remembrancer.memory.times.languages import days_in_english
 from remembrancer.memory.times.phrases import COUNTS, DAY, MONTHS, WEEKDAYS, counted, pattern_of, period_of
 from remembrancer.memory.times.windows import EMPTY, read_query, without_times
 from remembrancer.memory.wording import stem
+from remembrancer.protocol.kinds import OPEN_END
+from remembrancer.protocol.writes import ShownFields
 
 _HEADING: Final = re.compile(
     r"\s*(?P<announced>next(?: steps?| up)?|open(?: ends?| points?| questions?| tasks?)?|still (?:open|to do)"
@@ -94,7 +96,10 @@ _END: Final = {
     **{name: relativedelta(month=1 + number, day=31) for number, name in enumerate(MONTHS)},
 }
 _INFINITIVES: Final = dict(pair.split("-") for pair in _LISTS["done"])
-_DONE: Final = re.compile(rf"(?<!\bbe )\b(?:\w+ed|{'|'.join(_INFINITIVES)})\b")
+_VERB_DONE: Final = rf"(?:\w+ed|{'|'.join(_INFINITIVES)})\b"
+_DONE: Final = re.compile(rf"(?<!\bbe )(?<!\b(?:by|of) )(?<!\b(?:for|the) )\b{_VERB_DONE}")
+_UNDONE: Final = re.compile(rf"(?:\b(?:not|never|nobody|no one|without)|n['’]t)\b[^.,;]{{0,80}}?\b{_VERB_DONE}")
+_SURELY_DONE: Final = re.compile(rf"^(?:I |we )?{_VERB_DONE}|\b(?:is|are|was|were|been|has|have) {_VERB_DONE}", re.I)
 FIRST_WORDS: Final = 6
 """The verb of a task is among its first words: "Petra must still sign …"."""
 _MOVES: Final = 0.15
@@ -205,9 +210,23 @@ def moved_to(text: str, at: float, due: float | None) -> float | None:
 
 def says_done(text: str, task: str) -> bool:
     """True for "Booked the inn for 9 January" about "Book an inn by Friday"."""
-    asked = {stem(word) for word in task.lower().split()[:FIRST_WORDS]}
-    done = {stem(_INFINITIVES.get(word, word)) for word in _DONE.findall(text.lower())}
-    return not asked.isdisjoint(done) and probabilities(text)["task"] < PROBABLE
+    asked = task.lower().split()[:FIRST_WORDS]
+    is_done = not verbs_done(text).isdisjoint((*asked, *map(stem, asked)))
+    return is_done and bool(_SURELY_DONE.search(text) or probabilities(text)["task"] < PROBABLE)
+
+
+def verbs_done(text: str) -> set[str]:
+    """The infinitives and stems of the verbs that say what is done, such as "renew" for "has been renewed"."""
+    done = _DONE.findall(_UNDONE.sub("", text.lower()))
+    return {form for verb in done for form in (stem(_INFINITIVES.get(verb, verb)), verb[:-1], verb[:-2])}
+
+
+def can_stand_for(one: ShownFields, other: ShownFields) -> bool:
+    """False for an open end and a memory that is none, or that reports it as done."""
+    if one.kind != OPEN_END != other.kind or one.content == other.content:
+        return (one.kind == OPEN_END) == (other.kind == OPEN_END)
+    is_report = says_done(one.content, other.content) or says_done(other.content, one.content)
+    return one.kind == other.kind and not is_report
 
 
 def closes(text: str, at: float, is_fact: bool, task: str, due: float | None) -> bool:

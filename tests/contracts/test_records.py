@@ -31,6 +31,7 @@ from remembrancer.memory.text import MAX_OBJECT_BYTES
 from remembrancer.protocol.browsing import FindUndecided, ReadActivity
 from remembrancer.protocol.consolidation import ReadMemories
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError, StorageFull
+from remembrancer.protocol.kinds import Kind
 from remembrancer.protocol.reads import Counts, SessionDescription, TakeNear
 from remembrancer.protocol.runs import AddLink, AddMemory, Edit, NewMemory, ReviseMemory, UndoRun
 from remembrancer.protocol.session_life import SHELL_SESSION
@@ -523,6 +524,20 @@ def test_a_session_is_told_whether_a_pair_is_probable(
     assert (near.memory_id, near.replaced_by) == (memory_id_of(old), memory_id_of(new))
     assert near.is_probable is is_probable
     assert replaced.take(rig.records, TakeNear(PROJECT, SESSION)) == (), "it is told once"
+
+
+@pytest.mark.parametrize("kind", ["fact", "open_end"])
+def test_a_completion_in_the_words_of_its_open_end_probably_closes_it_and_is_no_near_duplicate(
+    rig: RecordsRig, kind: Kind
+) -> None:
+    old = store_operation("old", "upload the slides", kind="open_end")
+    new = store_operation("new", "the slides are uploaded", kind=kind)
+    replaced = stored_and_judged(rig, 0.99, old, new)
+    (near,) = replaced.take(rig.records, TakeNear(PROJECT, SESSION), PROBABLE)
+    assert (near.memory_id, near.may_be_done) == (memory_id_of(old), True)
+    rig.records.link_similar([rig.pair(memory_id_of(new), memory_id_of(old))])
+    named = (memory_id_of(new),) if kind == "open_end" else ()
+    assert near_duplicates(rig.records, rig.number(memory_id_of(old)), SESSION) == named
 
 
 BOT = "the bot runs on Heroku", "the bot has moved from Heroku to Render"

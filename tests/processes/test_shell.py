@@ -325,6 +325,15 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
     assert f", dated {datetime.fromtimestamp(day):%Y-%m-%d}" in shown
 
 
+def test_a_completion_in_the_words_of_its_open_end_is_found_beside_it_and_offers_to_close_it(shell: Shell) -> None:
+    end = shell.json("add", "Order the RNA kit", "--kind", "open_end")["memory_id"]
+    shell.until_drained()
+    added = shell.run("add", "The RNA kit is ordered")
+    assert f"closes “Order the RNA kit”. If so, run 'remembrancer edit {end} --done'." in added.stderr
+    found = [each["content"] for each in shell.json("search", "is the RNA kit ordered")["memories"]]
+    assert found == ["The RNA kit is ordered", "Order the RNA kit"]
+
+
 def test_a_text_that_reports_an_open_end_as_done_offers_to_close_it(shell: Shell) -> None:
     end = shell.json("add", "Order a new dome seal from Baader", "--kind", "open_end")["memory_id"]
     shell.until_drained()

@@ -69,10 +69,19 @@ def test_what_two_scopes_say_of_one_thing_in_other_words_is_shown_as_both_say_it
     assert [(each.record.id, each.stands_for) for each in found] == [("mine", ()), ("users", ())]
 
 
-def test_an_open_end_is_not_represented_by_a_fact_of_the_same_words() -> None:
+@pytest.mark.parametrize("kind", ["fact", "open_end"])
+@pytest.mark.parametrize("scope", SCOPES)
+def test_an_open_end_and_its_completion_are_both_shown(kind: Kind, scope: Scope) -> None:
+    task = entry("task", 0.9, content="Upload the slides", vector=EAST, kind="open_end")
+    done = entry("done", 0.8, content="The slides are uploaded", vector=EAST, kind=kind, scope=scope)
+    assert [(each.record.id, each.stands_for) for each in deduplicate([task, done])] == [("task", ()), ("done", ())]
+
+
+def test_an_open_end_and_a_fact_of_the_same_words_are_both_shown_and_a_done_one_is_represented() -> None:
     task = entry("task", 0.8, content=TOLD, vector=EAST, kind="open_end")
-    found = deduplicate([entry("fact", 0.9, content=TOLD, vector=EAST), task])
-    assert [(each.record.id, each.stands_for) for each in found] == [("task", ("fact",))]
+    others = [entry(kind, 0.9, content=TOLD, vector=EAST, kind=kind, done=True) for kind in ("fact", "open_end")]
+    shown = [[(each.record.id, each.stands_for) for each in deduplicate([task, other])] for other in others]
+    assert shown == [[("fact", ()), ("task", ())], [("task", ("open_end",))]]
 
 
 def test_a_summary_stands_before_beside_or_in_the_place_of_its_sources() -> None:

@@ -24,6 +24,7 @@ from remembrancer.memory.replacement import (
     TextPair,
     probability,
     read,
+    settles,
     two_things,
 )
 from remembrancer.memory.sentences import cut_at_word, split_sentences
@@ -195,6 +196,12 @@ def test_what_says_the_same_as_well_stands_for_a_memory_and_in_two_projects_near
         assert promoting.says_the_same(one, [(memory(2, text, **changes), 0.99)], 10.0, 0.85) is None
 
 
+def test_a_completion_is_not_merged_into_its_open_end() -> None:
+    task, done = memory(1, "Order the kit", kind="open_end"), memory(2, "The kit is ordered")
+    assert promoting.says_the_same(done, [(task, 0.99)], 10.0, 0.85) is None
+    assert not promoting.held_in_both([memory(3, task.content)], [task], 10.0)
+
+
 # --- Themes: what comes up in several sessions, where it belongs, and whether it says how to do something.
 ERRORS = [
     "The user asked how errors of the client are handled",
@@ -342,6 +349,13 @@ def test_another_value_of_one_thing_and_a_rule_of_one_slot_probably_replace_the_
 ) -> None:
     least, below = BOUNDS[replaces]
     assert least <= chance(earlier, later, cosine, apart_s) < below
+
+
+@pytest.mark.parametrize(("open_end", "later", "is_settled"), cases("replacement", "settled"))
+def test_a_text_settles_an_open_end_if_it_reports_most_of_it_as_done_or_cancelled(
+    open_end: str, later: str, is_settled: bool
+) -> None:
+    assert settles(later, open_end) is is_settled
 
 
 def test_less_is_replaced_on_one_day_by_a_report_or_if_another_text_is_nearer() -> None:

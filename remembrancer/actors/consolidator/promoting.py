@@ -24,6 +24,7 @@ from remembrancer.actors.consolidator.store_requests import (
 )
 from remembrancer.config.settings import Settings
 from remembrancer.memory.decay import has_ended
+from remembrancer.memory.open_ends import can_stand_for
 from remembrancer.memory.promotion import (
     AT_ONCE_SCORE,
     MERGE_COSINE,
@@ -84,6 +85,7 @@ def alike(memory: Material, near: Found, now: float, min_cosine: float) -> Found
         and not has_ended(other.valid_until, now)
         and other.id not in memory.derived_from
         and memory.id not in other.derived_from
+        and can_stand_for(memory, other)
     ]
 
 
@@ -279,7 +281,7 @@ def held_in_both(
         near = [(others[place], float(row[place])) for place in (row > NEAR_DUPLICATE_COSINE).nonzero()[0]]
         near.sort(key=lambda pair: (-pair[1], pair[0].id))
         nearest = says_the_same(memory, near, now, NEAR_DUPLICATE_COSINE)
-        if (same := by_text.get(normalised(memory.content))) is not None:
+        if (same := by_text.get(normalised(memory.content))) is not None and can_stand_for(memory, same):
             nearest = (same, 1.0)
         if nearest is not None:
             pairs.append((memory, *nearest))

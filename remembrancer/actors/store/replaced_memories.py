@@ -24,6 +24,7 @@ from remembrancer.memory.replacement import (
     days_of_figures,
     probability,
     read,
+    settles,
     takes_back,
     tells_what_happened,
     tells_what_passed,
@@ -80,10 +81,11 @@ class ReplacedMemories:
             earlier, later = sorted((loaded[each] for each in both), key=lambda each: each.age_key)
             if edited.get(earlier.number, 0.0) > later.created_at or not can_replace(later, earlier, derived):
                 continue  # the edit has already decided which text is valid
-            if found.cosine < LEAST_COSINE or same_in_words(earlier.content, later.content):
+            is_settled = earlier.is_open and settles(later.content, earlier.content)
+            if found.cosine < LEAST_COSINE or (not is_settled and same_in_words(earlier.content, later.content)):
                 continue
             apart_s = abs(later.happened_at - earlier.happened_at)
-            compared = TextPair(read(earlier.content), read(later.content), found.cosine, apart_s)
+            compared = TextPair(read(earlier.content), read(later.content), found.cosine, apart_s, settles=is_settled)
             if (at_most := probability(compared)) >= POSSIBLE:
                 possible.append((compared, _Judged(at_most, earlier, later, found.seen)))
         beside = nearest(list({each.number for _, pair in possible for each in (pair.earlier, pair.later)}))

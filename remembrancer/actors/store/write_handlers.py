@@ -117,7 +117,7 @@ class WriteHandlers(Handlers):
                 reply,
                 result=msgspec.structs.replace(result, duplicates=copies),
                 short_ids=reader.short_forms((result.memory_id, *copies)),
-                near=tuple(each for each in near if not same_in_words(each.content, change.content)),
+                near=tuple(it for it in near if it.may_be_done or not same_in_words(it.content, change.content)),
                 near_waits=self._replaced.near_waits(operation),
             )
         return reply

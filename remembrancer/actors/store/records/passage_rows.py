@@ -154,7 +154,8 @@ class EmbeddedTexts:
                     connection.execute(
                         """INSERT INTO memory_links
                            SELECT later.number, earlier.number, ?, ?, ? FROM memories AS later, memories AS earlier
-                           WHERE later.number = ? AND earlier.number = ? AND (?1 = 'similar_to' OR NOT EXISTS (
+                           WHERE later.number = ? AND earlier.number = ? AND iif(?1 = 'similar_to',
+                               (later.kind = 'open_end') = (earlier.kind = 'open_end'), NOT EXISTS (
                                SELECT 1 FROM memory_links WHERE relation NOT IN ('similar_to', 'contradicts')
                                AND (source, target)
                                IN ((later.number, earlier.number), (earlier.number, later.number))

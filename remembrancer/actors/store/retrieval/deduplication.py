@@ -15,6 +15,7 @@ from remembrancer.actors.store.retrieval.candidates import Search
 from remembrancer.actors.store.retrieval.view import Ref, View
 from remembrancer.memory.changes import SAME_EVENT_S
 from remembrancer.memory.decay import has_ended, strength_of
+from remembrancer.memory.open_ends import can_stand_for
 from remembrancer.memory.wording import normalised, same_in_words
 from remembrancer.protocol.kinds import SCOPES, Scope
 from remembrancer.protocol.reads import Recalled, RecalledMemory, Scores, Strategy
@@ -281,7 +282,7 @@ def _standing_for(ordered: Sequence[Entry], place: int, members: Sequence[int]) 
 
 
 def _is_kept(earlier: Entry, later: Entry) -> bool:
-    """True if the earlier of two duplicates is kept. An open end is kept rather than a fact. Within one scope, the
+    """True if the earlier of two duplicates is kept. An open end is kept rather than a done one. Within one scope, the
     earlier duplicate is kept. Between two scopes, the entry of the broader one is kept, unless the other is more than
     twice as strong or, if both are records of one memory, was updated later."""
     one, other = earlier.record, later.record
@@ -321,10 +322,9 @@ def _say_the_same(one: Entry, other: Entry, cosine: float) -> bool:
         if "episodic" in (a.type, b.type) and abs(a.happened_at - b.happened_at) >= SAME_EVENT_S:
             return False
     if max(len(a.content), len(b.content)) > COMPARED_CHARACTERS:
-        return a.content == b.content
-    if is_near:
-        return same_in_words(a.content, b.content)
-    return normalised(a.content) == normalised(b.content)
+        return a.content == b.content and a.kind == b.kind
+    is_same = same_in_words(a.content, b.content) if is_near else normalised(a.content) == normalised(b.content)
+    return is_same and can_stand_for(a, b)
 
 
 def as_recalled(record: MemoryRecord, scores: Scores, now: float | None = None) -> RecalledMemory:
