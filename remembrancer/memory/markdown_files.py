@@ -43,6 +43,8 @@ _TITLE_DATED: Final = re.compile(
 "Minutes, Tuesday 1 December 2026", "board-2026-12-01", but not "API 2024-01-01"."""
 _FRONT_DATE: Final = re.compile(r"^date:(.+)", re.MULTILINE | re.IGNORECASE)
 _ITEM: Final = re.compile(r"^[-*] +", re.MULTILINE)
+KINDS_OF_FACTS: Final = ("architecture", "error_fix")
+"""The kinds that a heading gives only to texts that would otherwise be facts: a rule below it stays a rule."""
 WORDS_OF_ITEM: Final = 5
 """The minimum number of words, with the marker, for an item to make sense by itself. Steps are often shorter."""
 HALF_YEAR_S: Final = 183 * 86_400.0
@@ -86,7 +88,7 @@ def read_file(text: str, details: Mapping[str, Mapping[str, Any]]) -> tuple[str,
 def _kind_named(title: str) -> Kind | None:
     subject = re.split(r":| (?:of|for|about|in|on) | \(", title.lower())[0]
     kind = KINDS_NAMED.get(subject.rpartition(" ")[2])
-    return kind if kind in RULES_OF_WORK else None
+    return kind if kind in RULES_OF_WORK or kind in KINDS_OF_FACTS else None
 
 
 def sections_of(
@@ -128,7 +130,8 @@ def sections_of(
             if not section.strip():
                 continue
         titled = heading + section
-        named = None if is_open else _kind_named(title)
+        subject = None if is_open else _kind_named(title)
+        named = None if subject in KINDS_OF_FACTS else subject
         is_steps = not (is_open or named) and "procedure" in map(_kind_named, above.split(" > "))
         kind = named or ("procedure" if is_steps else kind_of(section, at))
         if is_open or kind == "fact":
@@ -136,14 +139,15 @@ def sections_of(
         listed = _ITEM.split(section)[1:] if _ITEM.match(section) and not (is_open or is_steps) else []
         items = [item.strip() for item in listed if not _LINK.match(f"- {item}")]
         is_list = bool(items) and (named in STANDING or len(section.split()) >= WORDS_OF_ITEM * len(items))
-        says_kind = is_open or (is_list and named is not None and " " not in title)
+        says_kind = is_open or (is_list and subject is not None and " " not in title)
         prefix = above if says_kind else headed
         if is_open or is_list:  # the title of a long list says little about its items
-            prefix = "" if says_kind and f"{prefix} > " == title_of_all else prefix.removeprefix(title_of_all)
+            prefix = f"{prefix} > ".removeprefix(title_of_all).removesuffix(" > ")
         parts: Sequence[str] = open_ends_in(titled) if is_open else items if is_list else (section,)
         for part in parts:
             content = f"{prefix}: {part}" if prefix else part
             own = named or kind_of(part, at) if is_list else kind
+            own = subject if subject and own == "fact" else own
             day = None if is_open else _day_of(part, at) or day_above
             memory_id = derive_memory_id(f"section of {project}\n{day}\n{content}")
             made[memory_id] = PortableMemory(
