@@ -486,6 +486,8 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
     if change is None:
         change, *_ = versions = _last_changes(where, yes)
     if change.startswith(RUN):
+        if change.startswith(IMPORTS) and not versions:
+            confirm("Undo this import? This forgets the memories that it added.", yes=yes)
         return undo_run(where, change)
     if not versions:
         memory = where.ask("get_memory", memory_id=memory_id(change), detail=True)
@@ -574,11 +576,13 @@ def _last_changes(where: Where, yes: bool) -> dict[str, int]:
         elsewhere = "" if where.all_projects else "; use --all-projects to look in all projects"
         raise NotFound(f"there is nothing left to undo here{elsewhere}")
     if "run_id" in last:
+        what, more = last["did"], ", summarised or promoted"
+        if what == "imported":
+            what, more = "import", ""
+            everywhere = where if where.project else replace(where, all_projects=True)
+            runs = log_of(everywhere, begins=last["time"])[0]["runs"]
         total = sum(run["memories"] for run in runs if run["run_id"] == last["run_id"])
         where.close()
-        what, more = "import", "" if where.project or where.user else " here, and its effects in other projects"
-        if last["did"] != "imported":
-            what, more = last["did"], ", summarised or promoted"
         confirm(f"Undo the {what} of {minute(last['at'])} ({count(total, 'memory')}{more})?", yes=yes)
         return {last["run_id"]: 0}
     memory = where.ask("get_memory", memory_id=last["id"], detail=True)

@@ -5,6 +5,7 @@ import re
 import shlex
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -52,6 +53,7 @@ LONGEST: Final = 500
 MOST_LISTED: Final = 1000
 """The maximum number of memories that `list_memories` returns."""
 NAMED_SESSIONS: Final = 200
+IMPORT_UNDONE: Final = "undid: imported"
 NEVER: Final = "9999-12-31"
 TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 COLOURS: Final = {"forgotten": "red", "expired": "red", "likely": "green"}
@@ -706,7 +708,12 @@ def log(where: Where, day: Sequence[str]) -> Report:
     answer, warnings = log_of(where, begins=period.start, ends=period.end, days=days)
     dates = dates_of(period.start, period.end)
     runs = {run["did"] for run in answer["runs"]}  # one line each
-    entries = [entry for entry in answer["changes"] if entry["did"] not in runs]
+    undone = Counter((each["at"], each["time"]) for each in answer["changes"] if each["did"] == IMPORT_UNDONE)
+    entries = [entry for entry in answer["changes"] if entry["did"] not in {*runs, IMPORT_UNDONE}]
+    entries += [
+        {"at": at, "time": moment, "did": IMPORT_UNDONE, "id": "", "text": count(number, "memory")}
+        for (at, moment), number in undone.items()
+    ]
     entries += [run | {"id": run["run_id"], "text": count(run["memories"], "memory")} for run in answer["runs"]]
     notes = (*as_notes(warnings), *(_pairs_waiting(where) if period.start <= time.time() < period.end else ()))
     if not entries:

@@ -137,7 +137,9 @@ def test_undoing_an_import_forgets_what_it_brought_and_nothing_else(home: Path, 
     both = write_lines(home / "both", "one", "two", "three", project=project)
     run_id = json.loads(done("backup", "import", str(both), "--json", home=home))["run_id"]
     done("edit", memory("two").id, "what two says now", "--project", str(tmp_path), home=home)
-    undone = done("undo", run_id, home=home)  # in another directory
+    refused = command("undo", run_id, home=home)
+    assert (refused.returncode, "confirm with --yes" in refused.stderr) == (exit_codes.USAGE, True), refused.stderr
+    undone = done("undo", run_id, "--yes", home=home)  # in another directory
     assert ": 1 memory forgotten; another import brings them back\n" in undone
     assert "was not changed: it has been changed since" in undone
     contents = {each["content"] for each in exported_memories(home).values() if "forgotten_at" not in each}
@@ -151,7 +153,7 @@ def test_undoing_an_import_forgets_what_it_brought_and_nothing_else(home: Path, 
     )
     done("edit", memory("three").id, "--to", "user", "--project", str(tmp_path), home=home)
     done("add", "The game has nine levels.", home=home)
-    assert done("undo", run_id, home=home).splitlines() == [
+    assert done("undo", run_id, "--yes", home=home).splitlines() == [
         f"“what {name}” was not changed: it has been changed since" for name in ("three says", "two says now")
     ], "each once, and nothing about other projects"
 
@@ -169,6 +171,7 @@ def test_an_undo_without_an_id_takes_an_import_as_one_run_and_no_change_from_its
     done("backup", "import", file, home=second)
     refused = command("undo", *here, home=second)
     assert "Undo the import of 20" in refused.stderr
+    assert "(3 memories)?" in refused.stderr, "the two of the project, and the user's"
     memory_id = json.loads(done("list", *here, "--json", home=second))["memories"][0]["id"]
     done("tag", memory_id, "port", *here, home=second)
     assert "the last change (tagged): " in done("undo", "--yes", *here, home=second), "the change since comes first"
@@ -186,10 +189,10 @@ def test_an_undo_without_an_id_takes_an_import_as_one_run_and_no_change_from_its
     old = write_lines(home / "old", "one", "two", "three", project=project_of(tmp_path))
     done("backup", "import", str(old), home=second)
     imports = [line.split("\t")[2:4] for line in done("log", home=second).splitlines() if "imported\t" in line]
-    assert [did for did, _ in imports].count("undid: imported") == 5, "a line for each memory of the two imports"
-    assert sorted(imports)[:-5] == [
-        *(["imported", number] for number in ("1 memory", "2 memories", "2 memories", "3 memories"))
-    ], "a line for each"
+    assert sorted(imports) == [
+        *(["imported", number] for number in ("1 memory", "2 memories", "2 memories", "3 memories")),
+        *(["undid: imported", number] for number in ("2 memories", "3 memories")),
+    ], "a line for each import and each undo; only an import has another for the user's memories"
     done("backup", "import", str(note), home=second)
     assert "\trestored\t" not in done("log", home=second), "no line for each memory"
     done("undo", "--yes", home=second)
