@@ -60,12 +60,14 @@ SPACES: Final = """
         LEFT JOIN spaces AS lane ON lane.name = shares.lane
     WHERE own.name NOT GLOB 'l_*' ORDER BY own.name"""
 FIND: Final = """
-    SELECT own.name, id, content, iif(forgotten_at IS NULL, NULL, coalesce(forgotten_reason, '')), source ->> 'file'
+    SELECT own.name, id, content, iif(forgotten_at IS NULL, NULL, coalesce(forgotten_reason, '')), source ->> 'file',
+        occurred_at
     FROM spaces AS own
         JOIN spaces AS part ON part.name = own.name OR part.name = (SELECT lane FROM shares WHERE name = own.name)
         JOIN memories ON space = part.number
     WHERE own.name IN (SELECT value FROM json_each(?))
-        AND (id IN (SELECT value FROM json_each(?)) OR source ->> 'file' IN (SELECT value FROM json_each(?)))"""
+        AND (id IN (SELECT value FROM json_each(?)) OR source ->> 'file' IN (SELECT value FROM json_each(?))
+            OR (content IN (SELECT value FROM json_each(?)) AND scope != 'session'))"""
 RESTORE: Final = "'remembrancer down', then 'remembrancer doctor --repair'; or restore a backup"
 
 
@@ -108,6 +110,7 @@ class FoundMemory(NamedTuple):
     content: str
     forgotten: str | None
     file: str | None = None
+    occurred_at: float | None = None
 
 
 class ExaminedFile(msgspec.Struct, frozen=True):
@@ -151,9 +154,13 @@ def moved_project(paths: RuntimePaths, directory: Path) -> RememberedProject | N
 
 
 def find_memories(
-    paths: RuntimePaths, projects: Iterable[str], memory_ids: Iterable[str], files: Iterable[str] = ()
+    paths: RuntimePaths,
+    projects: Iterable[str],
+    memory_ids: Iterable[str],
+    files: Iterable[str] = (),
+    texts: Iterable[str] = (),
 ) -> list[FoundMemory]:
-    values = tuple(json.dumps(list(each)) for each in ((USER, *projects), memory_ids, files))
+    values = tuple(json.dumps(list(each)) for each in ((USER, *projects), memory_ids, files, texts))
     with _records(paths) as file:
         rows = [] if file is None else file.rows(FIND, values)
     return [FoundMemory(*row) for row in rows]

@@ -60,6 +60,8 @@ class Contents(msgspec.Struct):
     allow_secrets: bool = False
     projects: dict[str, ProjectRef] = {}
     memories: list[PlacedMemory] = []
+    spellings: dict[str, set[str]] = {}
+    """The texts by which a section of a note may already be remembered, by the memory's id."""
     skipped: list[str] = []
     """The place or id of each memory that was not imported, with the reason."""
     imported: int = 0
@@ -150,19 +152,24 @@ def _batch(operations: Iterable[Operation]) -> tuple[Operation, ...]:
     return tuple(batch)
 
 
-def _operations(memories: Sequence[PlacedMemory], run_id: str) -> tuple[list[Operation], list[str], list[str]]:
+def _operations(contents: Contents, run_id: str) -> tuple[list[Operation], list[str], list[str]]:
     """Return the operations that import memories, the ids of memories that are forgotten only here, and the ids of
     memories whose text differs here. Existing memories are skipped, unless an undone import has forgotten them. A
-    second memory with the same id counts as existing."""
+    second memory with the same id counts as existing, and so does a section whose text is remembered for that day."""
+    memories, spellings = contents.memories, contents.spellings
     projects, now = {project.id for project, _ in memories if project is not None}, time.time()
     ids, files = {memory.id for _, memory in memories}, {memory.source.file or "" for _, memory in memories} - {""}
-    known = find_memories(paths_here(), projects, ids, files)
+    known = find_memories(paths_here(), projects, ids, files, set().union(*spellings.values()))
+    remembered = {(each.place, each.content, each.occurred_at) for each in known if each.forgotten is None}
     why_forgotten = {(memory.place, memory.id): memory.forgotten for memory in known}
     texts = {memory.id: memory.content.strip() for memory in known if memory.forgotten is None}
     gone = [each for each in known if each.file and each.id not in ids and each.forgotten is None]
     operations, forgotten, differing = [], [], []
     for project, memory in memories:
-        places = ((USER if project is None else project.id, memory.id), (USER, memory.id))
+        place = USER if project is None else project.id
+        if any((place, text, memory.occurred_at) in remembered for text in spellings.get(memory.id, ())):
+            continue
+        places = ((place, memory.id), (USER, memory.id))
         reasons = {why_forgotten[place] for place in places if place in why_forgotten}
         if not reasons or (reasons == {IMPORT_UNDONE} and memory.forgotten_at is None):
             why_forgotten |= dict.fromkeys(places)
@@ -210,7 +217,7 @@ def import_(file: str | None, client: str | None, dry_run: bool, allow_secrets: 
     run_id = IMPORTS + new_ulid()
     with notice_when_slow("Reading and checking the memories"):
         contents = _read(file, client, project_here, limit_bytes, allow_secrets=allow_secrets)
-        operations, forgotten, differing = _operations(contents.memories, run_id)
+        operations, forgotten, differing = _operations(contents, run_id)
     if dry_run:
         contents.imported = len(operations)
     elif operations:
@@ -269,8 +276,10 @@ def _read_notes(places: Sequence[Path], project: ProjectRef | None, contents: Co
             notes, written = read_file(text, details)
         except InvalidInput as error:
             raise FileUnusable(f"{path}: {error.message}") from error
-        made, ticked = sections_of(str(path), without_block(notes), path.stat().st_mtime, project_id, kind_of)
+        at = path.stat().st_mtime
+        made, ticked, spellings = sections_of(str(path), without_block(notes), at, project_id, kind_of)
         contents.ticked += ticked
+        contents.spellings |= spellings
         for line in (*written, *(MemoryLine(memory, project_id) for memory in made)):
             where = f"{path}, “{excerpt(masked(line.memory.content))}”"
             try:

@@ -93,9 +93,9 @@ def _kind_named(title: str) -> Kind | None:
 
 def sections_of(
     path: str, text: str, at: float, project: str | None, kind_of: Callable[[str, float], Kind]
-) -> tuple[list[PortableMemory], int]:
+) -> tuple[list[PortableMemory], int, dict[str, set[str]]]:
     """Turn the sections of a note into memories of a project (None: of the user), as if stored at `at`. Also returns
-    the number of ticked items skipped.
+    the number of ticked items skipped, and each memory's texts with and without the headings that may be left out.
 
     A heading such as "TODO" or "Decision" sets the kind of its section. Each item of a list becomes a memory, unless
     the items are as short as steps and the heading names no kind of rule. So does each open end, with its due date if
@@ -115,6 +115,7 @@ def sections_of(
     title_of_all = f"{names[0]} > " if len(names) == 1 else ""
     starts = [(0, 0, ""), *((heading.first, heading.end, heading.path) for heading in headings)]
     made: dict[str, PortableMemory] = {}
+    spellings: dict[str, set[str]] = {}
     ticked = 0
     for (_, begin, headed), end in zip(starts, [*(first for first, *_ in starts[1:]), len(lines)], strict=True):
         section = "\n".join(lines[begin:end]).strip()
@@ -141,15 +142,16 @@ def sections_of(
         is_list = bool(items) and (named in STANDING or len(section.split()) >= WORDS_OF_ITEM * len(items))
         says_kind = is_open or (is_list and subject is not None and " " not in title)
         prefix = above if says_kind else headed
-        if is_open or is_list:  # the title of a long list says little about its items
-            prefix = f"{prefix} > ".removeprefix(title_of_all).removesuffix(" > ")
+        untitled, shown = (f"{each} > ".removeprefix(title_of_all).removesuffix(" > ") for each in (headed, prefix))
+        prefix = shown if is_open or is_list else prefix  # the title of a long list says little about its items
         parts: Sequence[str] = open_ends_in(titled) if is_open else items if is_list else (section,)
         for part in parts:
-            content = f"{prefix}: {part}" if prefix else part
+            content, *others = (f"{each}: {part}" if each else part for each in (prefix, headed, untitled))
             own = named or kind_of(part, at) if is_list else kind
             own = subject if subject and own == "fact" else own
             day = None if is_open else _day_of(part, at) or day_above
             memory_id = derive_memory_id(f"section of {project}\n{day}\n{content}")
+            spellings[memory_id] = {content, *others}
             made[memory_id] = PortableMemory(
                 id=memory_id,
                 content=content,
@@ -163,7 +165,7 @@ def sections_of(
                 updated_at=at,
                 occurred_at=day,
             )
-    return list(made.values()), ticked
+    return list(made.values()), ticked, spellings
 
 
 def _day_of(text: str, at: float, pattern: re.Pattern[str] = _DATED) -> float | None:

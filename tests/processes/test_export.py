@@ -320,6 +320,20 @@ def test_a_directory_is_the_same_by_every_path_to_it(home: Path, tmp_path: Path)
     assert f" is erased for good; {notes}/deploy.md may still contain it\n" in erased
 
 
+def test_a_text_that_is_remembered_is_not_imported_again_with_or_without_the_title(home: Path, tmp_path: Path) -> None:
+    texts = [f"The {each} are watered by the intern every second Friday" for each in ("plants", "herbs", "trees")]
+    here = ("--project", str(Path.cwd()))
+    for text in (texts[0], f"Office: {texts[1]}", f"Garden: {texts[2]}"):
+        done("add", text, *here, home=home)
+    done("add", "They ring at nine.", "--user", home=home)
+    file = tmp_path / "office.md"
+    file.write_text("\n- ".join(("# Office", *texts)) + "\n## Bells\nThey ring at nine.\n")
+    assert "2 memories imported, 2 already there" in done("backup", "import", str(file), home=home)
+    done("add", "Doors: They close.", *here, home=home)
+    file.write_text("# Office\n## Doors\nThey close.\n## Doors, 2024-05-06\nThey close.\n")
+    assert "1 memory imported, 1 already there" in done("backup", "import", str(file), home=home)
+
+
 def test_review_asks_whether_a_section_of_an_edited_file_replaces_the_one_that_it_extends(
     home: Path, tmp_path: Path
 ) -> None:

@@ -225,7 +225,7 @@ def test_a_memory_of_a_section_is_of_the_day_that_it_or_its_heading_begins_or_en
 
 @pytest.mark.parametrize(("path", "note", "is_dated"), cases("export_format", "dated_notes"))
 def test_the_memories_of_minutes_are_of_the_day_of_their_note(path: str, note: str, is_dated: bool) -> None:
-    made, _ = sections_of(path, note, 1e9, PROJECT.id, kind_of)
+    made, *_ = sections_of(path, note, 1e9, PROJECT.id, kind_of)
     day = datetime(1999, 5, 4, tzinfo=UTC).timestamp()
     assert {each.occurred_at for each in made if each.due is None} == {day if is_dated else None}
     assert {each.due for each in made if each.kind == "open_end"} <= {day + 3 * 86_400}, "Friday after the day"
@@ -233,7 +233,9 @@ def test_the_memories_of_minutes_are_of_the_day_of_their_note(path: str, note: s
 
 @pytest.mark.parametrize(("title", "at", "day"), cases("export_format", "without_year"))
 def test_a_date_without_a_year_is_the_last_one_unless_it_is_still_to_come(title: str, at: str, day: str) -> None:
-    (made,), _ = sections_of("a.md", f"{title}\nIt leaks.", datetime.fromisoformat(at).timestamp(), PROJECT.id, kind_of)
+    (made,), *_ = sections_of(
+        "a.md", f"{title}\nIt leaks.", datetime.fromisoformat(at).timestamp(), PROJECT.id, kind_of
+    )
     assert made.occurred_at == (datetime.fromisoformat(f"{day}T00:00Z").timestamp() if day else None)
 
 
@@ -242,9 +244,9 @@ def test_a_section_that_says_the_same_is_the_same_memory_and_what_is_ticked_off_
     before, after = ({each.id for each in sections(text)} for text in (note, note.replace("Fridays", "Mondays")))
     assert (len(before), len(before & after)) == (3, 2)
     for path, project, again in (("/other/x.md", PROJECT.id, 3), ("2026-11-30.md", PROJECT.id, 0), ("x.md", None, 0)):
-        made, _ = sections_of(path, note, 2e9, project, kind_of)
+        made, *_ = sections_of(path, note, 2e9, project, kind_of)
         assert len(before & {each.id for each in made}) == again, "a file's place and time do not matter, its day does"
-    memories, ticked = sections_of("plan.md", plan, 1e9, PROJECT.id, kind_of)
+    memories, ticked, _ = sections_of("plan.md", plan, 1e9, PROJECT.id, kind_of)
     assert ticked == 2
     assert [each.due for each in memories if each.due is not None] == [1771545600.0]
 
