@@ -57,8 +57,10 @@ def days_in_english(text: str) -> str:
 
 @cache
 def _coming() -> Sequence[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]]:
+    german_names = [word for group in _IN_ORDER for word in _words("german")[group]]
     english = {word: name for each in _LANGUAGES for group in _IN_ORDER for word, name in _words(each)[group].items()}
-    names = re.compile(rf"\b(?:{'|'.join(english)})\b", re.IGNORECASE)
+    # within a sentence, "Samedi" is a name: only German days begin with a capital letter
+    names = re.compile(rf"^\w+|\b(?i:{'|'.join(german_names)})\b|\b(?:{'|'.join(english)})\b")
     starts = {name[:3]: name for name in WEEKDAYS}
     german = dict(zip(["mo", "di", "mi", "do", "fr", "sa", "so"], WEEKDAYS, strict=True))
     later = [
@@ -68,7 +70,7 @@ def _coming() -> Sequence[tuple[re.Pattern[str], str | Callable[[re.Match[str]],
     ]
     rules = [(pattern_of(words), plain) for words, plain in toml_file(FILE)["coming"]["rules"]]
     return [
-        (names, lambda name: english[name[0].lower()]),
+        (names, lambda name: english.get(name[0].lower(), name[0])),
         (_SHORT, lambda name: starts[name[1].lower()]),
         (_GERMAN_SHORT, lambda name: f"{german[name[1].lower()]} "),
         (_NUMERIC, lambda day: f"{day[1]}{day[2]} {MONTHS[int(day[3]) - 1]}"),
