@@ -48,6 +48,8 @@ def features_of(text: str, known: Container[str] | None = None) -> Counter[str]:
     for token in _TOKEN.finditer(text[:READ_CHARACTERS]):
         written, kind = token[0], token.lastgroup
         word = written.lower().replace("’", "'")
+        if kind == "number" and words[-1] == "<month>" and len(written) == 4:
+            continue  # the year
         if kind == "date":
             words.append("<number>")  # as in "30 November"
             word = "<month>"
