@@ -161,8 +161,8 @@ def due_in(text: str, at: float, zone: tzinfo | None = None) -> float | None:
 
 
 def _days_in(text: str, at: float, zone: tzinfo | None) -> list[float]:
-    """The deadlines in a plain text up to one that is not "before …", sorted, or else the other days in order (from the
-    last one if a plan has changed)."""
+    """The deadlines in a plain text up to one that is not "before …", sorted, or else the other days in order, without
+    the former days of what has moved."""
     now = datetime.fromtimestamp(at, zone).replace(tzinfo=None)
     is_over = zone is None and _has_passed(text, now)
     deadlines = [*islice(_DUE.finditer(text), MOST_DEADLINES)]
