@@ -6,6 +6,7 @@ unchanged, and the next attempt starts over. The old files are only read, and ar
 
 import os
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Final
@@ -59,6 +60,7 @@ def migrate_old_home(paths: RuntimePaths) -> None:
             MEMORY.migrate(connection, None)
             with connection:
                 connection.execute("BEGIN")
+                moves: list[tuple[int, str, bytes]] = []
                 for name, path in files.items():
                     try:
                         write_checked_copy(path, copy, no_room)
@@ -67,8 +69,9 @@ def migrate_old_home(paths: RuntimePaths) -> None:
                     FORMER.refuse(path, version_of(copy))
                     with closing(sqlite3.connect(copy, isolation_level=None)) as old:
                         drop_dangling(old)
-                        take_in(connection, old, name)
-                _finish(paths, connection)
+                        space = take_in(connection, old, name)
+                        moves += ((space, *row) for row in old.execute("SELECT operation_id, operation FROM moves"))
+                _finish(paths, connection, moves)
         delete_database(copy)  # now, since nothing would find it if the process were killed later
         move_into_place(fresh, database)
     except sqlite3.Error as error:
@@ -82,15 +85,13 @@ def migrate_old_home(paths: RuntimePaths) -> None:
             delete_database(unfinished)
 
 
-def _finish(paths: RuntimePaths, connection: sqlite3.Connection) -> None:
+def _finish(paths: RuntimePaths, connection: sqlite3.Connection, moves: Sequence[tuple[int, str, bytes]]) -> None:
     """Import the catalogue, and finish moves: a memory that is in its new space is deleted from the old one."""
     spaces = dict(connection.execute("SELECT name, number FROM spaces").fetchall())
     lanes = former_shares(paths)
     connection.executemany("INSERT INTO shares VALUES (?, ?)", lanes.items())
     _take_in_catalogue(connection, paths)
-    for source, operation_id, encoded in connection.execute(
-        "SELECT space, operation_id, operation FROM moves"
-    ).fetchall():
+    for source, operation_id, encoded in moves:
         operation = _decode_operation(encoded)
         change = operation.change
         assert isinstance(change, PromoteMemory)
@@ -100,7 +101,6 @@ def _finish(paths: RuntimePaths, connection: sqlite3.Connection) -> None:
         added = connection.execute(f"INSERT OR IGNORE INTO applied_operations {done}", (source, target, operation_id))
         if added.rowcount:
             SqliteEdits(connection, source, 0.0).delete(change.memory_id)
-    connection.execute("DELETE FROM moves")
 
 
 def former_shares(paths: RuntimePaths) -> dict[str, str]:

@@ -20,7 +20,7 @@ FORMER: Final = Schema(*[Step("0.2.0", "")] * 8)
 
 
 MEMORY: Final = Schema(
-    *[Step("0.3.0", "")] * 4,  # never released
+    *[Step("0.3.0", "")] * 5,  # never released
     Step(
         "0.3.0",
         """
@@ -246,15 +246,6 @@ MEMORY: Final = Schema(
     CREATE INDEX sessions_active ON sessions (space, started_at) WHERE status = 'active';
     CREATE INDEX sessions_closed ON sessions (space, coalesce(ended_at, last_active_at)) WHERE status != 'active';
 
-    -- Unfinished moves of release 0.2.0.
-    CREATE TABLE moves (
-        space INTEGER NOT NULL REFERENCES spaces,
-        operation_id TEXT NOT NULL,
-        operation BLOB NOT NULL,
-        begun_at REAL NOT NULL,
-        PRIMARY KEY (space, operation_id)
-    ) WITHOUT ROWID;
-
     -- The first sessions that used a memory: three are enough to show that it is used in several.
     CREATE TABLE memory_sessions (
         memory INTEGER NOT NULL REFERENCES memories ON DELETE CASCADE,
@@ -352,12 +343,11 @@ MEMORY: Final = Schema(
     );
     CREATE INDEX topics_by_space ON topics (space, number);
 
-    -- When maintenance (`maintenance`) was done. `up_to` is unused.
+    -- When maintenance (`maintenance`) was done.
     CREATE TABLE maintenance (
         space INTEGER NOT NULL REFERENCES spaces,
         what TEXT NOT NULL,
         done_at REAL NOT NULL,
-        up_to INTEGER NOT NULL DEFAULT 0,
         PRIMARY KEY (space, what)
     ) WITHOUT ROWID;
 
@@ -373,31 +363,24 @@ MEMORY: Final = Schema(
     ) WITHOUT ROWID;
 
 @PASSAGES
-    -- The catalogue: the path from which a project's id is derived, the working tree and time of its last session
-    -- (`first_commit` is unused); the decisions about models; the lanes of the projects and the user that share.
+    -- The catalogue: the path from which a project's id is derived, the working tree and time of its last session; the
+    -- decisions about models; the lanes of the projects and the user that share.
     CREATE TABLE projects (
-        id TEXT PRIMARY KEY, path TEXT NOT NULL, created_at REAL NOT NULL, last_used_at REAL NOT NULL, directory TEXT,
-        first_commit TEXT
+        id TEXT PRIMARY KEY, path TEXT NOT NULL, created_at REAL NOT NULL, last_used_at REAL NOT NULL, directory TEXT
     ) WITHOUT ROWID;
     CREATE TABLE models (number INTEGER PRIMARY KEY CHECK (number = 1), state BLOB NOT NULL);
     CREATE TABLE shares (name TEXT PRIMARY KEY, lane TEXT NOT NULL) WITHOUT ROWID;
-    """.replace("@PASSAGES", PASSAGES),
-    ),
-    Step(
-        "0.3.0",
-        f"""
     -- The few memories that every context and every unanswered question needs, with all columns that order them.
     CREATE INDEX memories_standing ON memories (
         space, kind, scope, session_id, forgotten_at, importance, occurred_at, created_at, due, done
-    ) WHERE {STANDING_KINDS};
-    """,
+    ) WHERE @STANDING;
+    """.replace("@PASSAGES", PASSAGES).replace("@STANDING", STANDING_KINDS),
     ),
 )
 
 OWNED: Final = (
     *("passages", "embedded", "memories", "tallies", "entities", "history", "erased", "applied_operations", "sessions"),
-    *("moves", "proposals", "tool_calls", "turns", "promotion_log", "runs"),
-    *("cross_project_patterns", "topics", "maintenance"),
+    *("proposals", "tool_calls", "turns", "promotion_log", "runs", "cross_project_patterns", "topics", "maintenance"),
     *("lane", "lane_erasures"),
 )
 """The tables with a `space` column. The rows of all other tables depend on their rows."""

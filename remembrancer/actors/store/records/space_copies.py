@@ -30,9 +30,8 @@ _NAMED: Final = frozenset(named for columns in NUMBERED.values() for named in co
 _TAKEN: Final = (
     *("memories", "entities", "aliases", "memory_tags", "memory_entities", "names_to_find", "found_names"),
     *("memory_links", "awaited_links", "memory_sessions", "embedding_attempts", "history", "erased"),
-    *("applied_operations", "sessions", "moves", "proposals", "turns", "tool_calls", "promotion_log"),
-    *("runs", "cross_project_patterns", "topics"),
-    *("maintenance", "lane_erasures", "passages"),
+    *("applied_operations", "sessions", "proposals", "turns", "tool_calls", "promotion_log", "runs"),
+    *("cross_project_patterns", "topics", "maintenance", "lane_erasures", "passages"),
 )
 """The tables to copy, in an order in which rows come after those that they refer to."""
 _DERIVED: Final = ("names_to_find", "found_names", "embedding_attempts", "passages")
