@@ -13,10 +13,9 @@ import msgspec
 import pytest
 
 from remembrancer.actors.store import lane_follower
-from remembrancer.actors.store.committer import Committer
+from remembrancer.actors.store.committer import Committer, Readers
 from remembrancer.actors.store.dispatcher import StoreParts
 from remembrancer.actors.store.job_handlers import JobHandlers
-from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.records.browsing import BROWSER_READS
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Filters, Phrase

@@ -630,7 +630,7 @@ def test_scrubbing_that_is_interrupted_is_done_with_the_next_connection(world: H
         await began.wait()
         await follower.stop()
 
-    follower._scrub = scrub
+    follower.scrub = scrub
     host.lane.erased.add("memory:1")
     world.run(interrupt())
     host.catch_up()

@@ -16,15 +16,13 @@ import anyio.abc
 
 from remembrancer.actors.actor_process import Actor, LaunchSpec, acquire
 from remembrancer.actors.store.code_handlers import CodeHandlers
-from remembrancer.actors.store.committer import Committer
+from remembrancer.actors.store.committer import Committer, Readers
 from remembrancer.actors.store.daily_copies import DailyCopies
 from remembrancer.actors.store.dispatcher import Dispatcher, Listener, StoreParts
 from remembrancer.actors.store.file_handlers import FileHandlers
 from remembrancer.actors.store.indexer_work import IndexerPoll
 from remembrancer.actors.store.job_handlers import JobHandlers
-from remembrancer.actors.store.project_moves import ProjectMoves
 from remembrancer.actors.store.read_handlers import ReadHandlers
-from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.records.found_entities import find_names
 from remembrancer.actors.store.records.sqlite_records import Limits, Records
 from remembrancer.actors.store.records.types import RECORDS
@@ -115,13 +113,12 @@ class StoreActor(Actor):
             self._scheduler.expect_workers()
         parts = StoreParts(paths, settings, self._files, self._committer, self._vectors, self._scheduler, self._readers)
         self._indexer = IndexerPoll()
-        self._file_handlers = FileHandlers(parts, self._indexer)
         self._code = CodeHandlers(parts, self._indexer)
+        self._file_handlers = FileHandlers(parts, self._indexer, self._code.drop)
         notes_of = self._file_handlers.source_of
         self._reads = ReadHandlers(parts, replaced, notes_of, self._code, self._lanes.notices)
         writes = WriteHandlers(parts, replaced, self._lanes.purge)
         self._jobs = JobHandlers(parts, writes.submit, self._count_accesses)
-        moves = ProjectMoves(parts, self._file_handlers, self._code)
         self._lanes.attach(self._files, FollowUp(writes.scrub, self._tell_gateway, self._scheduler.wake))
         for records in self._files:
             self._file_opened(records)
@@ -132,7 +129,7 @@ class StoreActor(Actor):
         }
         self._requests = Dispatcher(self._hear, self._note_use, listeners)
         files = (self._file_handlers, self._indexer, self._code)
-        for each in (writes, self._reads, self._jobs, self._lanes, moves, *files):
+        for each in (writes, self._reads, self._jobs, self._lanes, *files):
             self._requests.register(each.handlers())
         self._router = self._requests.router = Router(
             paths.store_endpoint, self.speaker, self._requests.decoder(), self._requests.take

@@ -1,4 +1,4 @@
-"""The writing threads: one for the records, and one for each writer that may be slow.
+"""The threads that write, one for the records and one for each writer that may be slow, and those that read.
 
 Operations waiting at the same time are committed together (group commit), so that they wait for the disk only once
 (`synchronous=FULL`). A thread's other work is cut into steps of a few milliseconds, which run between the groups.
@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Final, Protocol, TypeVar
 
 from remembrancer.actors.store.records.types import RECORDS, USER, Outcome
@@ -25,6 +25,8 @@ MAX_WAITING: Final = 10_000
 MAX_GROUP: Final = 256
 """Enough operations to share the wait for the disk, but few enough for a fast first answer."""
 STOPPING: Final = "the store is stopping"
+READ_THREADS: Final = 4
+"""Few threads, since each has its own connection with a page cache, and Python runs only one at a time."""
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -124,3 +126,18 @@ def _resolve(futures: Sequence[asyncio.Future[Outcome]], outcomes: Sequence[Outc
     for future, outcome in zip(futures, outcomes, strict=True):
         if not future.done():
             future.set_result(outcome)
+
+
+class Readers:
+    """Runs reads on threads. Work for which no client waits has its own thread, so that it does not delay recalls.
+    Closing a file waits for running queries; later queries are refused."""
+
+    def __init__(self) -> None:
+        self.threads: Executor = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="reader")
+        self._background = ThreadPoolExecutor(1, thread_name_prefix="background")
+
+    async def read(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self.threads, work)
+
+    async def in_background(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._background, work)

@@ -10,8 +10,7 @@ from typing import Any, Final, NamedTuple, Union, get_type_hints
 
 import msgspec
 
-from remembrancer.actors.store.committer import Committer
-from remembrancer.actors.store.readers import Readers
+from remembrancer.actors.store.committer import Committer, Readers
 from remembrancer.actors.store.records.types import Vectors
 from remembrancer.actors.store.spaces import HomeSpaces
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
@@ -32,8 +31,6 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class RequestContext:
-    router: Router[Any]
-    peer: Peer
     envelope: Envelope
     notices: list[Notice] = field(default_factory=list)
 
@@ -80,11 +77,11 @@ class Dispatcher:
         if (listener := self._listeners.get(type(message))) is not None:
             listener(peer, message)
         else:
-            self.tasks.create_task(self._answer(message, RequestContext(self.router, peer, envelope)))
+            self.tasks.create_task(self._answer(peer, message, RequestContext(envelope)))
 
-    async def _answer(self, request: Any, context: RequestContext) -> None:
+    async def _answer(self, peer: Peer, request: Any, context: RequestContext) -> None:
         """Answer a request. Only here do the errors of requests become messages."""
-        router, peer, message_id = context.router, context.peer, context.envelope.message_id
+        router, message_id = self.router, context.envelope.message_id
         try:
             if self.draining:
                 raise MemoryUnavailable("the store is stopping")

@@ -1,4 +1,4 @@
-"""Handles clients' requests about notes and the indexer's reports, and opens the indexes of projects' notes.
+"""Handles clients' requests about notes and moved projects, and the indexer's reports; opens the indexes of notes.
 
 A workspace is in use while it has a session. Only the indexer's reports tell whether its index is complete.
 """
@@ -6,7 +6,9 @@ A workspace is in use while it has a session. Only the indexer's reports tell wh
 import asyncio
 import logging
 import math
+import shlex
 import time
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -19,12 +21,15 @@ from remembrancer.actors.store.committer import INDEX
 from remembrancer.actors.store.dispatcher import Handler, Handlers, RequestContext, StoreParts, by_request
 from remembrancer.actors.store.file_index import FileFilter, FileIndex, FileMemories
 from remembrancer.actors.store.indexer_work import IndexerPoll, compared
+from remembrancer.actors.store.records.types import USER
 from remembrancer.actors.store.retrieval.view import Source
 from remembrancer.config.project import workspace_root
 from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.errors import (
     DeadlineExceeded,
+    InvalidInput,
     MemoryUnavailable,
+    NotFound,
     RecordsUnusable,
     RemembrancerError,
     SchemaTooNew,
@@ -44,6 +49,7 @@ from remembrancer.protocol.ids import PROJECT_ID, check_project_id
 from remembrancer.protocol.kinds import FileSource
 from remembrancer.protocol.paths import delete_database
 from remembrancer.protocol.reads import Recall
+from remembrancer.protocol.sharing import MemoriesMoved, MoveProject
 from remembrancer.protocol.sockets import Peer
 from remembrancer.protocol.wire import Notice
 from remembrancer.protocol.writes import ProjectRef
@@ -58,9 +64,13 @@ logger = logging.getLogger(__name__)
 
 
 class FileHandlers(Handlers):
-    def __init__(self, parts: StoreParts, indexer: IndexerPoll) -> None:
+    """`drop_code` deletes the indexes of a project's code, which must be indexed again after a move."""
+
+    def __init__(self, parts: StoreParts, indexer: IndexerPoll, drop_code: Callable[[str], Awaitable[None]]) -> None:
         super().__init__(parts)
         self._indexer = indexer
+        self._drop_code = drop_code
+        self._moving = asyncio.Lock()
         self._opening = asyncio.Lock()
         self._used_at: dict[IndexedTree, float] = {}
         self._present_at = -math.inf
@@ -71,7 +81,7 @@ class FileHandlers(Handlers):
         """True if a workspace in use has files to read or already indexed, or if a client has requested any."""
 
     def handlers(self) -> dict[type, Handler]:
-        return by_request(self._describe, self._list, self._sync)
+        return by_request(self._describe, self._list, self._sync, self._move)
 
     def note_presence(self, note: NotePresence) -> None:
         now = time.monotonic()
@@ -85,10 +95,7 @@ class FileHandlers(Handlers):
         self._used_at = {each: at for each, at in self._used_at.items() if now - at < IN_USE_S}
         self._indexer.use("notes", self._used_at)
 
-    def has_client(self, project_id: str) -> bool:
-        return time.monotonic() - self._present_at < PRESENT_S and project_id in self._connected
-
-    async def discard_index(self, project_id: str) -> None:
+    async def _discard_index(self, project_id: str) -> None:
         """Delete the index of a project's notes. Raises `RecordsUnusable` if it cannot be deleted."""
         index, path = self._files.indexes.pop(project_id, None), self._path_of(project_id)
         if index is not None:
@@ -198,6 +205,37 @@ class FileHandlers(Handlers):
             raise MemoryUnavailable(f"the files could not be read: {done.error}")
         return msgspec.structs.replace(done, skipped=_skipped(done, request.project))
 
+    async def _move(self, request: MoveProject, _context: RequestContext) -> MemoriesMoved:
+        """Rename the space of a project whose directory was moved, and merge any memories already stored at the new
+        path into it, in one transaction: after a crash, the request can be repeated."""
+        async with self._moving:
+            old, new, files, committer = request.old, request.new, self._files, self._committer
+            if not PROJECT_ID.fullmatch(new.id) or new.id == old.id:
+                raise InvalidInput(f"{new.path} is the same place as {old.path}")
+            if (source := files.open_project(old)) is None:
+                raise NotFound(f"there are no memories of {old.path}")
+            for place in (old, new):
+                if place.id in files.shared:
+                    leave = f"REMEMBRANCER_PROJECT={shlex.quote(place.path)} remembrancer share leave"
+                    again = "'remembrancer share join --here' after the move"
+                    raise InvalidInput(f"a shared project cannot be moved; run '{leave}' first, and {again}")
+            if time.monotonic() - self._present_at < PRESENT_S and old.id in self._connected:
+                raise InvalidInput(
+                    f"an assistant is still connected in {old.path}; close it there, then run this again"
+                )
+            memories = (await committer.run(old.id, partial(source.counts, None))).total
+            target = files.open_project(new)
+            joined = 0 if target is None else (await committer.run(new.id, partial(target.counts, None))).total
+            if request.dry_run:
+                return MemoriesMoved(memories, joined)
+            if (lane := files.shared.get(USER)) is not None:
+                await committer.run(lane.name, partial(lane.rename_project, old.id, new.id))
+            await self._discard_index(old.id)
+            await files.move(old.id, new, request.directory)
+            await self._drop_code(old.id)
+            logger.info("a project was moved", extra={"project": old.id, "to": new.id, "memories": memories})
+            return MemoriesMoved(memories, joined)
+
     # --- The indexes
 
     async def open_all(self) -> None:
@@ -233,7 +271,7 @@ class FileHandlers(Handlers):
             del self._files.indexes[project_id]
             await self._committer.run(index.name, index.close)
         else:
-            await self.discard_index(project_id)
+            await self._discard_index(project_id)
         self._read_again(project_id)
 
     def _read_again(self, project_id: str) -> None:

@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -24,22 +25,17 @@ UNREACHABLE_RETRY_S: Final = 2.0
 logger = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class LaneFollower:
     """Follows an open lane. `scrub` removes the remains of erased memories from every space."""
 
-    def __init__(
-        self,
-        lane: SharedLane,
-        committer: Committer,
-        clock: Callable[[], float],
-        on_snapshot_loaded: Callable[[], None],
-        scrub: Callable[[Sequence[str]], Coroutine[Any, Any, None]],
-    ) -> None:
-        self.lane = lane
-        self._committer = committer
-        self._clock = clock
-        self._on_snapshot_loaded = on_snapshot_loaded
-        self._scrub = scrub
+    lane: SharedLane
+    committer: Committer
+    clock: Callable[[], float]
+    on_snapshot_loaded: Callable[[], None]
+    scrub: Callable[[Sequence[str]], Coroutine[Any, Any, None]]
+
+    def __post_init__(self) -> None:
         self._following: asyncio.Task[None]
         self._one_at_a_time = asyncio.Lock()
         self._purged = -1
@@ -72,7 +68,7 @@ class LaneFollower:
             if lane.silent is None:
                 logger.warning("a shared lane is not followed", extra={"lane": lane.name, "reason": reason.message})
             # The latest reason, since a lost server may come back and then refuse this host.
-            lane.silent = self._clock() if lane.silent is None else lane.silent[0], reason
+            lane.silent = self.clock() if lane.silent is None else lane.silent[0], reason
             await asyncio.sleep(UNREACHABLE_RETRY_S)
 
     async def catch_up(self) -> None:
@@ -84,11 +80,11 @@ class LaneFollower:
                 if self.lane.mark.position == 0 and self.lane.problem is None:
                     await self._take_newest()
                 try:
-                    await self._committer.run(self.lane.name, self.lane.catch_up)
+                    await self.committer.run(self.lane.name, self.lane.catch_up)
                 except Trimmed:
                     if not await self._take_newest():
                         raise
-                    await self._committer.run(self.lane.name, self.lane.catch_up)
+                    await self.committer.run(self.lane.name, self.lane.catch_up)
         finally:
             await self._scrub_erased()
         if was_silent:
@@ -98,7 +94,7 @@ class LaneFollower:
         if not (erased := sorted(self.lane.erased)):
             return
         try:
-            await self._scrub(erased)
+            await self.scrub(erased)
         except RemembrancerError as error:
             logger.warning("erased memories are not scrubbed yet", extra={"code": error.code, "reason": error.message})
             if error.retry_possible:
@@ -160,11 +156,11 @@ class LaneFollower:
                 break
             try:
                 content = await lane.journal.get_snapshot(lane.name, snapshot)
-                await self._committer.run(lane.name, partial(lane.take_in, content, snapshot.mark))
+                await self.committer.run(lane.name, partial(lane.take_in, content, snapshot.mark))
             except (EntryDamaged, KeyMissing, InvalidInput) as error:
                 logger.warning("a snapshot was rejected", extra={"lane": lane.name, "reason": error.message})
             else:
-                self._on_snapshot_loaded()
+                self.on_snapshot_loaded()
                 logger.info("a snapshot was loaded", extra={"lane": lane.name, "position": snapshot.mark.position})
                 return True
         return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -46,6 +47,7 @@ OPENING_S: Final = 1.5
 logger = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class HomeSpaces:
     """The records of a home, in its one database. The database is opened immediately; if this fails, further attempts
     follow. A project gets its space on first use. A shared project is also read from its lane.
@@ -53,34 +55,27 @@ class HomeSpaces:
     A database that once existed and is now missing or empty is not recreated: writes wait until the user decides.
     """
 
-    def __init__(
-        self,
-        paths: RuntimePaths,
-        committer: Committer,
-        clock: Callable[[], float],
-        on_open: Callable[[Records], None],
-        limits: Limits = NO_LIMITS,
-        open_lane: Callable[[str, SqliteFile, str, Limits], SharedLane] | None = None,
-    ) -> None:
-        self._paths = paths
-        self._committer = committer
-        self._clock = clock
-        self.limits = limits
-        self._on_open = on_open
+    paths: RuntimePaths
+    committer: Committer
+    clock: Callable[[], float]
+    on_open: Callable[[Records], None]
+    limits: Limits = NO_LIMITS
+    open_lane: Callable[[str, SqliteFile, str, Limits], SharedLane] | None = None
+
+    def __post_init__(self) -> None:
         self._database: SqliteFile | None = None
         self._open: dict[str, Records] = {}
         self._user: Records | None = None
-        self._open_lane = open_lane
         self.shared: dict[str, SharedLane] = {}
         """The shared lanes: those of projects by project id, and the user's by the name of the user's space."""
         self._unusable: str | None = None
-        self.catalog = Catalog(clock)
+        self.catalog = Catalog(self.clock)
         self.indexes: dict[str, FileIndex] = {}
         """The indexes of projects' own files, by project id. They are embedded like memories."""
         self._again_at = 0.0
         self._refusal = FileLocked(OPENING).to_failure()
         self._reopening: asyncio.Task[None] | None = None
-        if MEMORY.is_older(paths.database) or is_old(paths):  # a migration may take long, so it has its own thread
+        if MEMORY.is_older(self.paths.database) or is_old(self.paths):  # on a thread, since a migration may take long
             self._open_soon()
             return
         try:
@@ -125,22 +120,22 @@ class HomeSpaces:
         return self.database
 
     def _open_soon(self) -> None:
-        if self._reopening is None and self._clock() >= self._again_at:
+        if self._reopening is None and self.clock() >= self._again_at:
             self._reopening = asyncio.create_task(self._open_again())
 
     async def _open_again(self) -> None:
         try:
-            self._take(await self._committer.run(USER, self._opened_database))
+            self._take(await self.committer.run(USER, self._opened_database))
             for records in self:
-                self._on_open(records)
+                self.on_open(records)
         except RemembrancerError as error:
             self._failed(error)
         finally:
             self._reopening = None
 
     def _opened_database(self) -> SqliteFile:
-        migrate_old_home(self._paths)
-        path = self._paths.database
+        migrate_old_home(self.paths)
+        path = self.paths.database
         if was_made(path) and is_empty(path):
             raise RecordsUnusable(
                 f"{path} is missing or empty, although it had memories. Run 'remembrancer doctor --repair' to restore "
@@ -158,12 +153,12 @@ class HomeSpaces:
     def _take(self, database: SqliteFile) -> None:
         names = [name for (name,) in database.read("SELECT name FROM spaces")]
         self._database = self.catalog.database = database
-        self._user = Records(database, USER, self._clock, self.limits)
+        self._user = Records(database, USER, self.clock, self.limits)
         shares = self.catalog.shares()
         for name in filter(PROJECT_ID.fullmatch, dict.fromkeys([*names, *(name for name, _ in shares)])):
-            self._open[name] = Records(database, name, self._clock, self.limits)
-        if self._open_lane is not None:
-            self.shared = {name: self._open_lane(lane, database, name, self.limits) for name, lane in shares}
+            self._open[name] = Records(database, name, self.clock, self.limits)
+        if self.open_lane is not None:
+            self.shared = {name: self.open_lane(lane, database, name, self.limits) for name, lane in shares}
         self._unusable = None
 
     def _failed(self, error: RemembrancerError) -> None:
@@ -176,7 +171,7 @@ class HomeSpaces:
         self._open.clear()
         self.shared.clear()
         self._refusal = error.to_failure()
-        self._again_at = self._clock() + AGAIN_S
+        self._again_at = self.clock() + AGAIN_S
         self.note_unusable(error)
 
     @property
@@ -189,7 +184,7 @@ class HomeSpaces:
 
     @property
     def size_bytes(self) -> int:
-        return size_on_disk(self._paths.database)
+        return size_on_disk(self.paths.database)
 
     @property
     def version(self) -> object:
@@ -207,7 +202,7 @@ class HomeSpaces:
         """Delete the records of a project's sessions that contain one of the quotes. Runs on the records' thread."""
         with self.database.transaction() as connection:
             for (number,) in connection.execute("SELECT number FROM spaces WHERE name = ?", (project_id,)).fetchall():
-                SqliteEdits(connection, number, self._clock()).drop_quotes(quotes)
+                SqliteEdits(connection, number, self.clock()).drop_quotes(quotes)
 
     def close(self) -> None:
         if self._database is not None:
@@ -221,7 +216,7 @@ class HomeSpaces:
         return [*self, *self.indexes.values()]
 
     def texts(self) -> list[EmbeddedTexts]:
-        memories = [] if self._database is None else [HomeTexts(self._database, self._clock)]
+        memories = [] if self._database is None else [HomeTexts(self._database, self.clock)]
         return [*memories, *self.indexes.values()]
 
     def open_project(self, project: ProjectRef) -> Records | None:
@@ -232,31 +227,31 @@ class HomeSpaces:
         records = self._open.get(project.id)
         if records is None:
             check_project_id(project.id)
-            records = await self._committer.run(project.id, partial(self._make, self.database, project))
+            records = await self.committer.run(project.id, partial(self._make, self.database, project))
             records = self._open.setdefault(project.id, records)
-            self._on_open(records)
+            self.on_open(records)
         return records
 
     def _make(self, database: SqliteFile, project: ProjectRef) -> Records:
-        records = Records(database, project.id, self._clock, self.limits)
+        records = Records(database, project.id, self.clock, self.limits)
         self.catalog.note_session(project)
         return records
 
     async def move(self, old: str, new: ProjectRef, directory: str) -> None:
         """Rename a project's space, and merge any space with the new name into it, in one transaction."""
-        await self._committer.run(new.id, partial(self._move, self.database, old, new, directory))
+        await self.committer.run(new.id, partial(self._move, self.database, old, new, directory))
         self._open.pop(old, None)
-        self._on_open(self._open[new.id])
+        self.on_open(self._open[new.id])
 
     def _move(self, database: SqliteFile, old: str, new: ProjectRef, directory: str) -> None:
         with database.transaction() as connection:
             spaces = dict(connection.execute("SELECT name, number FROM spaces").fetchall())
             if new.id in spaces:
-                merge(SqliteEdits(connection, spaces[new.id], self._clock()), spaces[old])
+                merge(SqliteEdits(connection, spaces[new.id], self.clock()), spaces[old])
             connection.execute("UPDATE spaces SET name = ? WHERE name = ?", (new.id, old))
-            SqliteEdits(connection, spaces[USER], self._clock()).rename_project(old, new.id)
+            SqliteEdits(connection, spaces[USER], self.clock()).rename_project(old, new.id)
             self.catalog.move(connection, old, new, directory)
-        self._open[new.id] = Records(database, new.id, self._clock, self.limits)  # before the next write
+        self._open[new.id] = Records(database, new.id, self.clock, self.limits)  # before the next write
 
     # Shared lanes.
 
@@ -270,9 +265,9 @@ class HomeSpaces:
     async def share(self, name: str, lane: SharedLane) -> None:
         """From now on, write the memories of a project with a space, or of the user, to that lane."""
         if name not in self.shared:
-            await self._committer.run(USER, partial(self.catalog.share, name, lane.name))
+            await self.committer.run(USER, partial(self.catalog.share, name, lane.name))
             self.shared[name] = lane
-            self._on_open(lane)
+            self.on_open(lane)
 
     def lanes_of(self, project_id: str) -> Lanes:
         """The lanes to which a project's sessions write; if the project is not open, only the user's."""

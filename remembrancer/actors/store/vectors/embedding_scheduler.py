@@ -11,6 +11,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any, Final, TypeVar
@@ -18,8 +19,7 @@ from typing import Any, Final, TypeVar
 import anyio
 import numpy as np
 
-from remembrancer.actors.store.committer import Committer
-from remembrancer.actors.store.readers import Readers
+from remembrancer.actors.store.committer import Committer, Readers
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
 from remembrancer.actors.store.records.types import (
     MAX_ATTEMPTS,
@@ -85,29 +85,22 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class EmbeddingScheduler:
     """Has workers embed the stored texts, and saves the vectors. `router_of` returns the socket to which a worker is
     connected. The model in the settings is `configured`; `fallbacks` replace a model on another machine. `open_all`
     opens embedded texts other than memories, which otherwise open on demand."""
 
-    def __init__(
-        self,
-        files: HomeSpaces,
-        committer: Committer,
-        vectors: VectorSpaces,
-        readers: Readers,
-        router_of: Callable[[Peer], Router[Any]],
-        configured: ModelChoice,
-        fallbacks: tuple[ModelChoice, ...],
-        open_all: Callable[[], Awaitable[None]],
-    ) -> None:
-        self._files = files
-        self._committer = committer
-        self._vectors = vectors
-        self._readers = readers
-        self._router_of = router_of
-        self._fallbacks = fallbacks
-        self._open_all = open_all
+    files: HomeSpaces
+    committer: Committer
+    vectors: VectorSpaces
+    readers: Readers
+    router_of: Callable[[Peer], Router[Any]]
+    configured: ModelChoice
+    fallbacks: tuple[ModelChoice, ...]
+    open_all: Callable[[], Awaitable[None]]
+
+    def __post_init__(self) -> None:
         self._leases: Leases[Peer] = Leases()
         self._failures: dict[str, WorkerState] = {}  # by incarnation of the worker
         self.embedded: Counter[str] = Counter()
@@ -124,8 +117,7 @@ class EmbeddingScheduler:
         """Set after each save; then a new event takes its place."""
         self._to_try_again: set[str] = set()
         """The keys of models whose dead letters get another chance, since workers were added."""
-        self._configured = configured
-        self._state = ModelState.read(files.catalog.models(), configured)
+        self._state = ModelState.read(self.files.catalog.models(), self.configured)
         self._stored: ModelState | None = None
         self._prune_at = math.inf
         """The time from which the vectors of unused models are deleted; infinite if there are none to delete."""
@@ -155,7 +147,7 @@ class EmbeddingScheduler:
             pending=self._pending(answering),
             workers=len(self._leases.workers_of(answering.key)),
             is_starting=self.is_starting,
-            error=self.error or self._vectors.error,
+            error=self.error or self.vectors.error,
             dead_letters=len(dead),
             dead_letter_error=dead[-1] if dead else None,
             models=self.models(),
@@ -212,7 +204,7 @@ class EmbeddingScheduler:
     def _read_each(self, read: Callable[[EmbeddedTexts], T]) -> list[T]:
         """Return the results of `read` for all texts that can be read now."""
         results = []
-        for texts in self._files.texts():
+        for texts in self.files.texts():
             with contextlib.suppress(RemembrancerError):
                 results.append(read(texts))
         return results
@@ -240,7 +232,7 @@ class EmbeddingScheduler:
         return next((model.identity for model in self._models if model.choice == choice), None)
 
     def read_state(self) -> None:
-        state = ModelState.read(self._files.catalog.models(), self._configured)
+        state = ModelState.read(self.files.catalog.models(), self.configured)
         for known in self._state.known:
             state = state.introduced(known)
         self._adopt(state)
@@ -248,18 +240,18 @@ class EmbeddingScheduler:
     async def choose(self, choice: ModelChoice | None) -> None:
         """Have everything embedded by another model, and then answer with that model; None: keep the active one."""
         chosen = self._state.choosing(choice).written()
-        await self._committer.run(RECORDS, partial(self._files.catalog.note_models, chosen))
+        await self.committer.run(RECORDS, partial(self.files.catalog.note_models, chosen))
         self._adopt(self._state.choosing(choice))
 
     def _adopt(self, state: ModelState) -> None:
         self._state = state
         in_use = {state.chosen.engine, *([state.active.choice.engine] if state.active else [])}
-        self._models = state.models(self._fallbacks if in_use & REMOTE_ENGINES else ())
+        self._models = state.models(self.fallbacks if in_use & REMOTE_ENGINES else ())
         identities = {model.key: model.identity for model in self._models if model.identity is not None}
         for worker, key in self._leases.workers.items():
             if key not in identities:
                 self.lose(worker)
-        self._vectors.use_models(list(identities.values()), self._models[0].identity)
+        self.vectors.use_models(list(identities.values()), self._models[0].identity)
         self._woken.set()
 
     async def _carry_out(self) -> None:
@@ -270,9 +262,9 @@ class EmbeddingScheduler:
             await self._write_each(partial(EmbeddedTexts.try_again, model=key, now=time.time()))
         if self._state is not self._stored:
             if len(self._models) > 1:
-                await self._open_all()
+                await self.open_all()
             state = self._state
-            await self._committer.run(RECORDS, partial(self._files.catalog.note_models, state.written()))
+            await self.committer.run(RECORDS, partial(self.files.catalog.note_models, state.written()))
             self._stored, self._prune_at = state, time.monotonic() + IN_USE_S
             self._woken.set()
         elif self._may_take_over():
@@ -294,9 +286,9 @@ class EmbeddingScheduler:
     async def _write_each(self, work: Callable[[EmbeddedTexts], T]) -> list[T]:
         """Return the results of `work` for all texts that can be written now."""
         results = []
-        for texts in self._files.texts():
+        for texts in self.files.texts():
             try:
-                results.append(await self._committer.run(texts.name, partial(work, texts)))
+                results.append(await self.committer.run(texts.name, partial(work, texts)))
             except RemembrancerError as error:
                 logger.warning("vectors are delayed", extra={"file": texts.name, "reason": error.message})
         return results
@@ -354,7 +346,7 @@ class EmbeddingScheduler:
 
     def lose(self, worker: Peer) -> None:
         """Handle a worker that is lost, cannot be trusted, or is no longer needed. Its texts go to another worker."""
-        self._router_of(worker).lose(worker)
+        self.router_of(worker).lose(worker)
         self._leases.worker_gone(worker)
         self._failures.pop(worker.incarnation, None)
         self._woken.set()
@@ -366,7 +358,7 @@ class EmbeddingScheduler:
             state = state.swapped()
         if state is not self._state:
             self._adopt(state)
-        self._vectors.note_scale(identity.key, ready.scale)
+        self.vectors.note_scale(identity.key, ready.scale)
         self._leases.worker_ready(worker, identity.key, ready.credit)
         self._to_try_again.add(identity.key)
         self._woken.set()
@@ -385,7 +377,7 @@ class EmbeddingScheduler:
         least_busy = sorted(workers, key=lambda peer: (bool(peer.key), self._leases.count_held(peer)))
         for worker in least_busy:
             try:
-                answer = await self._router_of(worker).ask(worker, EmbedQuery(text), timeout_s=timeout_s)
+                answer = await self.router_of(worker).ask(worker, EmbedQuery(text), timeout_s=timeout_s)
             except PeerUnavailable:
                 continue
             except PeerLost as error:
@@ -434,13 +426,13 @@ class EmbeddingScheduler:
     async def _hand_out(self, identity: ModelIdentity) -> None:
         key = identity.key
         room = self._leases.room(key)
-        for texts in self._files.texts():
+        for texts in self.files.texts():
             if room <= 0:
                 return
             leased = self._leases.leased_of(key, texts.name)
             ask = partial(texts.next_texts, key, room, len(self._leases.workers_of(key)) * HAND_BYTES, leased)
             try:
-                next_texts = await self._readers.read(ask)
+                next_texts = await self.readers.read(ask)
             except RemembrancerError as error:
                 logger.warning("embedding is delayed", extra={"file": texts.name, "reason": error.message})
                 continue
@@ -455,7 +447,7 @@ class EmbeddingScheduler:
         result: EmbeddedMemory | FailedText
         job = EmbeddingJob(identity.key, name, text.number)
         try:
-            answer = await self._router_of(worker).ask(worker, EmbedText(text.content), timeout_s=None)
+            answer = await self.router_of(worker).ask(worker, EmbedText(text.content), timeout_s=None)
         except PeerLost:
             return
         except PeerUnavailable:
@@ -506,15 +498,15 @@ class EmbeddingScheduler:
 
     async def _write(self, key: str, name: str, results: list[EmbeddedMemory | FailedText]) -> None:
         """Vectors of outdated texts are dropped and computed again. Some texts without vectors become dead letters."""
-        texts = next((each for each in self._files.texts() if each.name == name), None)
+        texts = next((each for each in self.files.texts() if each.name == name), None)
         if texts is None or all(model.key != key for model in self._models):
             return
         if embedded := [each for each in results if isinstance(each, EmbeddedMemory)]:
-            await self._committer.run(name, partial(texts.save_embeddings, key, embedded))
-            for space in await self._readers.read(partial(texts.names_of, [each.number for each in embedded])):
-                self._vectors.note_kept(space)
+            await self.committer.run(name, partial(texts.save_embeddings, key, embedded))
+            for space in await self.readers.read(partial(texts.names_of, [each.number for each in embedded])):
+                self.vectors.note_kept(space)
         if failed := [each for each in results if isinstance(each, FailedText)]:
-            for dead in await self._committer.run(name, partial(texts.note_attempts, key, failed)):
+            for dead in await self.committer.run(name, partial(texts.note_attempts, key, failed)):
                 extra = {"file": name, "number": dead.number, "reason": dead.reason}
                 logger.error("a memory cannot be embedded", extra=extra)
 

@@ -12,6 +12,7 @@ import shutil
 import time
 from collections.abc import Awaitable, Callable, Sequence, Set
 from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar, cast
@@ -44,30 +45,23 @@ Judge = Callable[[Records, Sequence[NearDuplicate], NearestTo], list[NearDuplica
 logger = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class VectorSpaces:
     """All vectors of the store. Belongs to one event loop. `texts` returns all open texts: spaces, and indexes of
     files. `judge` returns the links for similar memories besides those between near-duplicates. Memories are compared
     after `until_quiet`. Texts with more than `exact_up_to` passages have their vectors in Chroma, if it is installed:
     in `folder`, or on a server."""
 
-    def __init__(
-        self,
-        folder: Path,
-        committer: Committer,
-        texts: Callable[[], Sequence[EmbeddedTexts]],
-        *,
-        exact_up_to: int,
-        judge: Judge = lambda records, pairs, nearest: [],
-        until_quiet: Callable[[], Awaitable[None]] = lambda: asyncio.sleep(0.0),
-        server: Server | None = None,
-    ) -> None:
-        self._folder = folder
-        self._committer = committer
-        self._texts = texts
-        self._exact_up_to = exact_up_to
-        self._judge = judge
-        self._until_quiet = until_quiet
-        self._server = server
+    folder: Path
+    committer: Committer
+    texts: Callable[[], Sequence[EmbeddedTexts]]
+    _: KW_ONLY
+    exact_up_to: int
+    judge: Judge = lambda records, pairs, nearest: []
+    until_quiet: Callable[[], Awaitable[None]] = lambda: asyncio.sleep(0.0)
+    server: Server | None = None
+
+    def __post_init__(self) -> None:
         self._with_chroma = importlib.util.find_spec("chromadb") is not None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="vectors")
         self._models: dict[str, ModelIdentity] = {}
@@ -79,12 +73,12 @@ class VectorSpaces:
         self._reach_at = 0.0
         self._wake = asyncio.Event()
         self._closing = False
-        self.error: str | None = None if server is None or self._with_chroma else NOT_INSTALLED
+        self.error: str | None = None if self.server is None or self._with_chroma else NOT_INSTALLED
 
     def searchable(self, name: str, model: str | None = None) -> ExactVectors | None:
         """Return the vectors of texts under a model (None: the active one); None if either is unknown."""
         model = model or self._active
-        texts = next((each for each in self._texts() if each.name == name), None)
+        texts = next((each for each in self.texts() if each.name == name), None)
         return None if texts is None or model not in self._models else self._vectors_of(texts, model)
 
     def _vectors_of(self, texts: EmbeddedTexts, model: str) -> ExactVectors:
@@ -108,7 +102,7 @@ class VectorSpaces:
         self._models = {model.key: model for model in models}
         self._active = active.key if active else None
         self._spaces = {place: vectors for place, vectors in self._spaces.items() if vectors.model in self._models}
-        for texts in self._texts():
+        for texts in self.texts():
             self.note_kept(texts.name)
 
     async def check_now(self, name: str, memory: int, threads: Executor) -> None:
@@ -120,12 +114,12 @@ class VectorSpaces:
     async def run(self) -> None:
         while True:
             self._wake.clear()
-            open_texts = set(map(id, self._texts()))
+            open_texts = set(map(id, self.texts()))
             self._spaces = {place: each for place, each in self._spaces.items() if id(each.records) in open_texts}
             await self._compare_some()
             if self._with_chroma:
                 await self._update_chroma()
-            elif self._server is None and self._folder.exists():  # left by a Chroma that is no longer installed
+            elif self.server is None and self.folder.exists():  # left by a Chroma that is no longer installed
                 await self._on_thread(partial(self._close_chroma, deletes=True))
             self.free_idle()
             is_waiting = any(map(_is_in_chroma, self._spaces.values())) or self._uncompared or self.error
@@ -155,13 +149,13 @@ class VectorSpaces:
             if vectors is None or not vectors.records.links_duplicates:
                 continue
             records, model = vectors.records, vectors.model
-            await self._until_quiet()
+            await self.until_quiet()
             try:
                 after = await self._on_thread(partial(records.compared, model))
                 fresh = partial(records.passages, model, after=after, limit=COMPARE_BATCH)
                 numbers = await self._link(vectors, fresh, self._thread)
                 if numbers:
-                    await self._committer.run(name, partial(records.note_compared, model, numbers[-1]))
+                    await self.committer.run(name, partial(records.note_compared, model, numbers[-1]))
                 if len(numbers) == COMPARE_BATCH:
                     self.note_kept(name)
             except RemembrancerError as error:
@@ -175,11 +169,11 @@ class VectorSpaces:
             passages = read()
             links, pairs = compared(vectors, passages)
             records = cast(Records, vectors.records)  # only records have links
-            return passages, links + self._judge(records, pairs, partial(nearest_to, vectors))
+            return passages, links + self.judge(records, pairs, partial(nearest_to, vectors))
 
         passages, links = await asyncio.get_running_loop().run_in_executor(threads, look)
         if links:
-            await self._committer.run(vectors.records.name, lambda: vectors.records.link_similar(links))
+            await self.committer.run(vectors.records.name, lambda: vectors.records.link_similar(links))
         return passages.numbers
 
     # --- Chroma.
@@ -190,7 +184,7 @@ class VectorSpaces:
         if time.monotonic() < self._reach_at:
             return
         try:
-            for texts, model in itertools.product(self._texts(), list(self._models.values())):
+            for texts, model in itertools.product(self.texts(), list(self._models.values())):
                 vectors = self._vectors_of(texts, model.key)
                 try:
                     tended = await self._on_thread(partial(self._updated, vectors, model))
@@ -200,13 +194,13 @@ class VectorSpaces:
                 if model.key in self._models:
                     self._spaces[texts.name, model.key] = tended
             names = {f"{name}.{model}" for (name, model), each in self._spaces.items() if _is_in_chroma(each)}
-            await self._on_thread(partial(self._drop_left, names, tuple(f"{each.name}." for each in self._texts())))
+            await self._on_thread(partial(self._drop_left, names, tuple(f"{each.name}." for each in self.texts())))
         except (ChromaUnavailable, OSError) as error:
             logger.warning("the vectors of large files are searched in memory", extra={"reason": str(error)})
             self.error = str(error)
             self._reach_at = time.monotonic() + CHROMA_RETRY_S
             self._spaces = {place: each for place, each in self._spaces.items() if not _is_in_chroma(each)}
-            await self._on_thread(partial(self._close_chroma, deletes=self._server is None))
+            await self._on_thread(partial(self._close_chroma, deletes=self.server is None))
         else:
             self.error = None
 
@@ -214,7 +208,7 @@ class VectorSpaces:
 
     def _updated(self, vectors: ExactVectors, model: ModelIdentity) -> ExactVectors:
         if not isinstance(vectors, ChromaVectors) or vectors.has_failed:
-            if vectors.records.extent(model.key)[0] <= self._exact_up_to:
+            if vectors.records.extent(model.key)[0] <= self.exact_up_to:
                 return vectors
             vectors = ChromaVectors(vectors.records, model, self._opened())
         vectors.follow(lambda: not self._closing)
@@ -222,19 +216,19 @@ class VectorSpaces:
 
     def _opened(self) -> Chroma:
         if self._chroma is None:
-            self._chroma = Chroma(self._folder, self._server)
+            self._chroma = Chroma(self.folder, self.server)
             logger.info("Chroma is open")
         return self._chroma
 
     def _drop_left(self, used: Set[str], prefixes: tuple[str, ...]) -> None:
         """Delete the unused collections with these prefixes, since erased content must not remain there."""
-        if not used and self._chroma is None and not self._folder.exists():
+        if not used and self._chroma is None and not self.folder.exists():
             return
         chroma = self._opened()
         for name in chroma.names():
             if name not in used and name.startswith(prefixes):
                 chroma.delete(name)
-        if not used and self._server is None and not chroma.names():
+        if not used and self.server is None and not chroma.names():
             self._close_chroma(deletes=True)
 
     def _close_chroma(self, *, deletes: bool = False) -> None:
@@ -242,7 +236,7 @@ class VectorSpaces:
         if chroma is not None:
             chroma.close()
         if deletes:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     async def _on_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
