@@ -109,6 +109,12 @@ class LogPromotion(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit
     score: float | None = None
     merged_into: str | None = None
 
+    def step(self, at: float, reason: str | None, project: str | None = None, content: str | None = None) -> ChainLink:
+        """Return the step in the promotion chain. `project` is the project that the memory leaves."""
+        action: Literal["promoted", "merged"] = "merged" if self.merged_into else "promoted"
+        session_id = self.source_session or None
+        return ChainLink(self.from_scope, self.memory_id, at, action, session_id, project, self.score, reason, content)
+
 
 class LoggedPromotion(LogPromotion, frozen=True, kw_only=True):
     run_id: str | None = None

@@ -115,18 +115,11 @@ Changes = Mapping[str, Group]
 
 
 def plan_archiving(memories: Iterable[Material], now: float) -> Changes:
+    weak = [memory for memory in memories if should_archive(memory, now) and not _is_wanted(memory)]
+    reasons = [f"weak ({strength_of(memory, now):g}), old and hardly used" for memory in weak]
     return {
-        memory.id: (
-            ReviseMemory(
-                memory.id,
-                "archived",
-                memory.version,
-                status="archived",
-                reason=f"weak ({strength_of(memory, now):g}), old and hardly used",
-            ),
-        )
-        for memory in memories
-        if should_archive(memory, now) and not _is_wanted(memory)
+        memory.id: (ReviseMemory(memory.id, "archived", memory.version, status="archived", reason=reason),)
+        for memory, reason in zip(weak, reasons, strict=True)
     }
 
 

@@ -48,7 +48,6 @@ from remembrancer.protocol.ids import derive_id
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.runs import (
     AddLink,
-    ChainLink,
     LogPromotion,
     NotePattern,
     PromotionReason,
@@ -130,29 +129,30 @@ def plan_promotions(promoted: Sequence[Promoted], near: Mapping[str, Found], now
         others = sorted((*near.get(memory.id, ()), *siblings), key=lambda pair: (-pair[1], pair[0].id))
         same = says_the_same(memory, others, now, MERGE_COSINE)
         if same is None:
+            logged = _logged(memory, verdict, "importance")
             revision = ReviseMemory(
                 memory.id,
                 "promoted",
                 expected_version=memory.version,
                 status=None if memory.id in covered else "active",  # a summary left in the session is invisible
                 scope="project",
-                chain=_step(memory, verdict, now),
+                chain=logged.step(now, verdict.reason),
                 reason=verdict.reason,
             )
             links = [
                 AddLink(memory.id, other.id, "similar_to", min(1.0, cosine))
                 for other, cosine in alike(memory, others, now, MERGE_COSINE)
             ]
-            groups.append((revision, _logged(memory, verdict, "importance"), *links))
+            groups.append((revision, logged, *links))
             targets[memory.id] = msgspec.structs.replace(memory, version=memory.version + 1)
             moved.append(place)
         else:
             other, cosine = same
             into = targets.get(other.id, other)
-            merging, source = _merge(memory, verdict, now, into, cosine)
+            merging, source, logged = _merge(memory, verdict, now, into, cosine)
             merging = msgspec.structs.replace(merging, expected_version=into.version, only_with=memory.id)
             link = AddLink(memory.id, into.id, "supports", min(1.0, cosine))
-            groups.append((source, merging, link, _logged(memory, verdict, "importance", into.id)))
+            groups.append((source, merging, link, logged))
             targets[into.id] = msgspec.structs.replace(
                 into, version=into.version + 1, importance=merging.importance, confidence=merging.confidence
             )
@@ -163,24 +163,13 @@ def changed_by(groups: Iterable[Group]) -> set[str]:
     return {edit.memory_id for group in groups for edit in group if isinstance(edit, ReviseMemory)}
 
 
-def _step(memory: Material, verdict: Verdict, now: float) -> ChainLink:
-    return ChainLink(
-        memory.scope,
-        memory.id,
-        now,
-        action="promoted",
-        session_id=memory.session_id or None,
-        score=verdict.score,
-        reason=verdict.reason,
-    )
-
-
 def _merge(
     memory: Material, verdict: Verdict, now: float, into: Material, cosine: float, project: str | None = None
-) -> tuple[ReviseMemory, ReviseMemory]:
+) -> tuple[ReviseMemory, ReviseMemory, LogPromotion]:
     """The edits that merge a memory into another: first the target's, then the memory's own. `project` is the memory's
     project if the target is one of the user's memories."""
-    is_repeated = normalised(memory.content) == normalised(into.content)
+    logged = _logged(memory, verdict, "importance" if project is None else "pattern_match", into.id)
+    content = None if normalised(memory.content) == normalised(into.content) else memory.content
     origin, whose = ("", "") if project is None else (f" of the project {project}", "the user's ")
     merging = ReviseMemory(
         into.id,
@@ -189,17 +178,12 @@ def _merge(
         confidence=merged_confidence(into.confidence, "project" if project is None else "user"),
         tags=memory.tags,
         accessed=True,
-        chain=msgspec.structs.replace(
-            _step(memory, verdict, now),
-            action="merged",
-            source_project=project,
-            content=None if is_repeated else memory.content,
-        ),
+        chain=logged.step(now, verdict.reason, project, content),
         reason=f"{memory.id}{origin} was merged into it (cosine {cosine:.3f})",
     )
     reason = f"merged into {whose}{into.id}, which says the same thing (cosine {cosine:.3f}); {verdict.reason}"
     source = ReviseMemory(memory.id, "promoted", expected_version=memory.version, status="promoted", reason=reason)
-    return merging, source
+    return merging, source, logged
 
 
 def _logged(memory: Material, verdict: Verdict, why: PromotionReason, into: str | None = None) -> LogPromotion:
@@ -298,12 +282,12 @@ async def _merge_into_user(
     if not targets:
         return False
     await observe(store, project, memory.id, into_id, clock())
-    edit, source = _merge(memory, verdict, clock(), targets[0], cosine, project.id)
+    edit, source, logged = _merge(memory, verdict, clock(), targets[0], cosine, project.id)
     run = Run(store, project, run_id_of("to_user", project.id, memory.id, memory.version), "promotion", clock)
     name = derive_id("merged_to_user", project.id, memory.id, memory.version)
     if (await replace(run, place="user").write_part((edit,), operation_id=name)).skipped:
         return False
-    await run.write_part((source, _logged(memory, verdict, "pattern_match", into_id)))
+    await run.write_part((source, logged))
     return True
 
 

@@ -80,16 +80,11 @@ def jobs_of(project: ProjectRef | None, work: WaitingWork, now: float, lane_time
         wanted += [SessionEnded(session) for session in work.sessions if session.ended_at is not None]
         if work.promotable:
             wanted.append(PromoteAtOnce(work.promotable))
-    if _maintenance_is_due(work, now):
-        wanted.append(Maintain(project))
+    if work.oldest_at is not None:
+        age_s = now - (work.oldest_at if work.maintained_at is None else work.maintained_at)
+        if work.sessions_since >= MAINTENANCE_SESSIONS or abs(age_s) >= MAINTENANCE_S:
+            wanted.append(Maintain(project))
     return [Job(project, each, lane_time) for each in wanted]
-
-
-def _maintenance_is_due(work: WaitingWork, wall_now: float) -> bool:
-    if work.oldest_at is None:
-        return False
-    due_at = (work.oldest_at if work.maintained_at is None else work.maintained_at) + MAINTENANCE_S
-    return work.sessions_since >= MAINTENANCE_SESSIONS or wall_now >= due_at or wall_now < due_at - 2 * MAINTENANCE_S
 
 
 class Attempts:

@@ -125,16 +125,12 @@ class SharedLanes:
 
     def _states(self, lanes: Mapping[str, SharedLane]) -> tuple[LaneState, ...]:
         paths = {project.id: project.path for project in self._files.catalog.projects()} | {USER: ""} if lanes else {}
-        return tuple(
-            LaneState(
-                lane.name,
-                paths.get(key, key),
-                lane.mark.position,
-                None if lane.obstacle is None else lane.obstacle.message,
-                None if lane.obstacle is None else lane.obstacle.code,
-            )
-            for key, lane in sorted(lanes.items())
-        )
+
+        def state_of(key: str, lane: SharedLane) -> LaneState:
+            why = () if (error := lane.obstacle) is None else (error.message, error.code)
+            return LaneState(lane.name, paths.get(key, key), lane.mark.position, *why)
+
+        return tuple(state_of(*each) for each in sorted(lanes.items()))
 
     # Journals.
 

@@ -34,29 +34,11 @@ def log_step(
     writer: Writer, memory_id: str, before: MemoryVersion, project: str | None = None, merged_into: str | None = None
 ) -> ChainLink:
     """Log a promotion, and return its step in the promotion chain. `project` is the project that the memory leaves."""
-    change = _promotion(writer)
-    writer.log_promotion(
-        LogPromotion(
-            memory_id=memory_id,
-            kind=before.kind or kind_of_type(before.type),
-            from_scope=before.scope,
-            to_scope=change.target_scope,
-            reason=change.why,
-            source_session=before.session_id,
-            score=change.score,
-            merged_into=merged_into,
-        )
-    )
-    return ChainLink(
-        scope=before.scope,
-        memory_id=memory_id,
-        promoted_at=writer.at,
-        action="merged" if merged_into else "promoted",
-        session_id=before.session_id or None,
-        source_project=project,
-        score=change.score,
-        reason=change.reason,
-    )
+    change, kind = _promotion(writer), before.kind or kind_of_type(before.type)
+    to = (change.target_scope, change.why, before.session_id, change.score, merged_into)
+    logged = LogPromotion(memory_id, kind, before.scope, *to)
+    writer.log_promotion(logged)
+    return logged.step(writer.at, change.reason, project)
 
 
 def join_promoted(

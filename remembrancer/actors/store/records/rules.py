@@ -287,14 +287,8 @@ def _restore(writer: Writer, change: RestoreMemory) -> RestoredResult:
         after = msgspec.structs.replace(memory.now, valid_until=until)  # the memory that replaced it was erased
     else:
         after = reverted(memory.now, _earlier(writer, memory, change.version))
-    made = writer.revise(
-        memory,
-        after,
-        RESTORED,
-        reason=change.reason,
-        restored_version=change.version,
-        links=_valid_again(writer, memory, after),
-    )
+    links, version = _valid_again(writer, memory, after), change.version
+    made = writer.revise(memory, after, RESTORED, reason=change.reason, restored_version=version, links=links)
     return RestoredResult(memory.id, made.version, made.fields)
 
 
@@ -424,14 +418,8 @@ def _take_back(writer: Writer, undo: Undo) -> RestoredResult:
     scope = first.details.get("previous_scope", after.scope)
     if scope != memory.now.scope:
         raise InvalidInput(f"{memory.id} was moved from a {scope}, which cannot be undone here", remedy="forget_memory")
-    made = writer.revise(
-        memory,
-        after,
-        "forgotten" if after.forgotten and not memory.now.forgotten else UNDONE,
-        chain=memory.promotion_chain,
-        undid=first.change,
-        as_of=first.version - 1,
-    )
+    name, chain = "forgotten" if after.forgotten and not memory.now.forgotten else UNDONE, memory.promotion_chain
+    made = writer.revise(memory, after, name, chain=chain, undid=first.change, as_of=first.version - 1)
     for each in changes:
         details = each.details
         if each.change in (SUPERSEDED, INVALIDATED) and "by" in details and "had_link" not in details:
@@ -512,15 +500,10 @@ def _promote(writer: Writer, change: PromoteMemory) -> PromotedResult:
         join_promoted(writer, known, again, memory.now)
         writer.space.put_link(memory.id, known.id, "supports", 1.0, writer.at)
         return PromotedResult(memory.id, before, known.id)
-    writer.revise(
-        memory,
-        msgspec.structs.replace(memory.now, scope=change.target_scope),
-        "promoted",
-        chain=(*memory.promotion_chain, log_step(writer, memory.id, memory.now)),
-        reason=change.reason,
-        previous_scope=before,
-        score=change.score,
-    )
+    after = msgspec.structs.replace(memory.now, scope=change.target_scope)
+    chain = (*memory.promotion_chain, log_step(writer, memory.id, memory.now))
+    about: dict[str, Any] = {"reason": change.reason, "previous_scope": before, "score": change.score}
+    writer.revise(memory, after, "promoted", chain=chain, **about)
     return PromotedResult(memory.id, before)
 
 

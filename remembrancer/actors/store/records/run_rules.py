@@ -45,6 +45,13 @@ from remembrancer.protocol.writes import EntityRef, HistoryEntry, MemoryVersion
 
 CHANGED_SINCE: Final = "has been changed since"
 REPLACED_SINCE: Final = "it has replaced another memory since"
+_PREREQUISITES: Final[dict[type, tuple[str, ...]]] = {
+    ReviseMemory: ("only_with",),
+    AddLink: ("source", "target"),
+    LogPromotion: ("memory_id", "merged_into"),
+    NotePattern: ("memory_id",),
+}
+"""The memories on which an edit depends. If one of them is skipped, so is the edit."""
 _RUN: Final = "SELECT undone_at, began_at FROM runs WHERE space = @SPACE AND run_id = ?"
 
 
@@ -56,7 +63,8 @@ def apply_run(writer: Writer, change: ApplyRun) -> RunResult:
     passed_over: set[str] = set()
     pruned = 0
     for edit in change.edits:
-        missing = next((each for each in _prerequisites_of(edit) if each in passed_over), None)
+        needed = (getattr(edit, name) for name in _PREREQUISITES.get(type(edit), ()))
+        missing = next((each for each in needed if each in passed_over), None)
         obstacle: str | None = None
         if undone_at is not None and not isinstance(edit, CloseSession):
             obstacle = "the run was undone"
@@ -201,21 +209,6 @@ def _subject_of(edit: RunEdit) -> str:
         return edit.memory.id
     names = ("memory_id", "source", "session_id")
     return next((getattr(edit, name) for name in names if hasattr(edit, name)), "")
-
-
-def _prerequisites_of(edit: RunEdit) -> tuple[str | None, ...]:
-    """The memories on which an edit depends. If one of them is skipped, so is the edit."""
-    match edit:
-        case ReviseMemory(only_with=other):
-            return (other,)
-        case AddLink():
-            return (edit.source, edit.target)
-        case LogPromotion():
-            return (edit.memory_id, edit.merged_into)
-        case NotePattern():
-            return (edit.memory_id,)
-        case _:
-            return ()
 
 
 # --- Undoing.

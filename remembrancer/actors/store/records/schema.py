@@ -273,7 +273,6 @@ MEMORY: Final = Schema(
         role TEXT NOT NULL CHECK (role IN ('user', 'assistant', 'system', 'tool')),
         content TEXT NOT NULL,
         token_count INTEGER NOT NULL DEFAULT 0,
-        extracted INTEGER NOT NULL DEFAULT 0,
         metadata TEXT NOT NULL DEFAULT '{}',
         created_at REAL NOT NULL
     );

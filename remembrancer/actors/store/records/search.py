@@ -482,15 +482,9 @@ def _neighbours_of(turns: Sequence[tuple[int, RankingFacts]], place: int) -> dic
     number, facts = turns[place]
     before = turns[max(0, place - INTERLEAVED) : place][::-1]
     sides = (before, turns[place + 1 : place + 1 + INTERLEAVED])
-    return {
-        other: step
-        for side in sides
-        for step, (other, _) in enumerate(
-            [
-                each
-                for each in side
-                if abs(each[0] - number) <= INTERLEAVED and abs(each[1].happened_at - facts.happened_at) <= TOGETHER_S
-            ][:NEIGHBOURS_PER_SIDE],
-            1,
-        )
-    }
+
+    def is_near(turn: tuple[int, RankingFacts]) -> bool:
+        return abs(turn[0] - number) <= INTERLEAVED and abs(turn[1].happened_at - facts.happened_at) <= TOGETHER_S
+
+    near = (list(filter(is_near, side))[:NEIGHBOURS_PER_SIDE] for side in sides)
+    return {other: step for side in near for step, (other, _) in enumerate(side, 1)}

@@ -6,7 +6,7 @@ from remembrancer.actors.sqlite_file import Query, as_json, decode_names
 from remembrancer.actors.store.records.memory_rows import read_memory
 from remembrancer.actors.store.records.space import Spaces
 from remembrancer.actors.store.records.types import Memory
-from remembrancer.protocol.kinds import MEMORY_TYPES, SESSION_RECORD
+from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.reads import SessionDescription
 from remembrancer.protocol.runs import Topic
 from remembrancer.protocol.session_life import SessionEntry
@@ -53,7 +53,6 @@ def open_sessions(query: Query) -> list[SessionEntry]:
 
 
 TOPICS: Final = 10
-_OF_EACH_TYPE: Final = ", ".join(f"total(type = '{kind}')" for kind in MEMORY_TYPES)
 
 
 def describe_session(query: Query, spaces: Spaces, session_id: str) -> SessionDescription:
@@ -63,20 +62,18 @@ def describe_session(query: Query, spaces: Spaces, session_id: str) -> SessionDe
         (session_id,),
     )
     known = [SessionEntry(*entry) for entry in entries]
-    scopes = query(
-        f"""SELECT {_OF_EACH_TYPE},
-               total(forgotten_at IS NULL AND status = 'consolidated')
-           FROM memories WHERE space = @SPACE AND session_id = ? AND kind != ?""",  # noqa: S608 - our names
+    types = query(
+        """SELECT type, count(*), sum(forgotten_at IS NULL AND status = 'consolidated')
+           FROM memories WHERE space = @SPACE AND session_id = ? AND kind != ? GROUP BY type""",
         (session_id, SESSION_RECORD),
     )
-    *by_type, consolidated = scopes[0]
     ((turns,),) = query("SELECT count(*) FROM turns WHERE space = @SPACE AND session_id = ?", (session_id,))
     ((calls, successes),) = query(
         "SELECT count(*), total(success) FROM tool_calls WHERE space = @SPACE AND session_id = ?", (session_id,)
     )
     return SessionDescription(
         started_at=min((entry.started_at for entry in known), default=None),
-        stored_by_type={kind: int(count) for kind, count in zip(MEMORY_TYPES, by_type, strict=True) if count},
+        stored_by_type={kind: count for kind, count, _ in types},
         topics=_topics_of(query, session_id),
         status=known[0].status if known else "active",
         summary=known[0].summary if known else None,
@@ -84,7 +81,7 @@ def describe_session(query: Query, spaces: Spaces, session_id: str) -> SessionDe
         tool_calls=calls,
         tool_failures=calls - int(successes),
         memories_promoted=sum(entry.memories_promoted for entry in known),
-        memories_consolidated=int(consolidated),
+        memories_consolidated=sum(consolidated for *_, consolidated in types),
     )
 
 

@@ -71,23 +71,14 @@ def _copy(old: sqlite3.Connection, new: sqlite3.Connection, table: str, space: i
         return
     if table == "names_to_find":  # triggers have queued all of these
         new.execute("DELETE FROM names_to_find WHERE memory > ?", (offsets["memories"],))
-    shifts = [offsets.get(numbered.get(name, ""), 0) for name in names]
+    shifted = ", ".join(f'"{name}" + {offsets[numbered[name]]}' if name in numbered else f'"{name}"' for name in names)
     columns, owner = ", ".join(f'"{name}"' for name in names), [space] if table in OWNED else []
-    into = f"{table} ({'space, ' if owner else ''}{columns})"
     places = ", ".join("?" * (len(names) + len(owner)))
+    into = f"INSERT INTO {table} ({'space, ' if owner else ''}{columns}) VALUES ({places})"  # noqa: S608 - our names
     order = "number" if "number" in numbered else "sequence" if "sequence" in numbered else "1"
-    rows = old.execute(f"SELECT {columns} FROM {table} ORDER BY {order}")  # noqa: S608 - our names
+    rows = old.execute(f"SELECT {shifted} FROM {table} ORDER BY {order}")  # noqa: S608 - our names
     while some := rows.fetchmany(ROW_BATCH):
-        new.executemany(
-            f"INSERT INTO {into} VALUES ({places})",  # noqa: S608 - our names
-            [
-                [
-                    *owner,
-                    *(each + by if by and each is not None else each for each, by in zip(row, shifts, strict=True)),
-                ]
-                for row in some
-            ],
-        )
+        new.executemany(into, [[*owner, *row] for row in some])
 
 
 def write_space(query: Query, target: sqlite3.Connection, name: str) -> None:

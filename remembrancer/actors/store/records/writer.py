@@ -114,15 +114,9 @@ class Writer:
 
     def entry(self, version: int, change: str, after: MemoryVersion, at: float, /, **details: object) -> HistoryEntry:
         """A history entry. Details that are None are omitted."""
-        return HistoryEntry(
-            version,
-            change,
-            at,
-            self.operation.session_id,
-            self.operation.operation_id,
-            after,
-            {name: value for name, value in {**details, "member": self.member}.items() if value is not None},
-        )
+        known = {name: value for name, value in {**details, "member": self.member}.items() if value is not None}
+        by = self.operation
+        return HistoryEntry(version, change, at, by.session_id, by.operation_id, after, known)
 
     def insert(self, memory_id: str, first: MemoryVersion, **details: object) -> None:
         memory = PortableMemory(
@@ -167,14 +161,8 @@ class Writer:
             and not each.now.forgotten
             and all(entry.change != "updated" for entry in self.space.history(each.id))
         ]
-        entry = self.entry(
-            memory.version + 1,
-            change,
-            after,
-            max(self.at, memory.updated_at, memory.forgotten_at or 0.0),
-            **about,
-            fields=fields,
-        )
+        at = max(self.at, memory.updated_at, memory.forgotten_at or 0.0)
+        entry = self.entry(memory.version + 1, change, after, at, **about, fields=fields)
         self.space.revise(memory, entry, fields, chain)
         for summary in stale:
             reason = f"its source {memory.id} was changed, superseded or forgotten"

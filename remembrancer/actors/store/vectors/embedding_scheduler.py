@@ -267,7 +267,11 @@ class EmbeddingScheduler:
             await self.committer.run(RECORDS, partial(self.files.catalog.note_models, state.written()))
             self._stored, self._prune_at = state, time.monotonic() + IN_USE_S
             self._woken.set()
-        elif self._may_take_over():
+        elif any(
+            self._leases.workers_of(model.key) and self._is_complete(model)
+            for model in self._models
+            if model.choice == self._state.chosen and model != self._state.active
+        ):
             self._adopt(self._state.swapped())
             logger.info("the model was changed", extra={"model": self._state.chosen.model})
         elif self._state.active is not None and time.monotonic() >= self._prune_at:
@@ -278,10 +282,6 @@ class EmbeddingScheduler:
                 if max(pruned, default=0) >= PRUNE_BATCH:
                     self._prune_at = -math.inf
                     self._woken.set()
-
-    def _may_take_over(self) -> bool:
-        chosen = (each for each in self._models if each.choice == self._state.chosen and each != self._state.active)
-        return any(self._leases.workers_of(model.key) and self._is_complete(model) for model in chosen)
 
     async def _write_each(self, work: Callable[[EmbeddedTexts], T]) -> list[T]:
         """Return the results of `work` for all texts that can be written now."""
