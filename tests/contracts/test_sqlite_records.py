@@ -261,7 +261,7 @@ def test_a_directory_is_listed_for_its_former_project_only_if_one_beside_it_is_g
 def test_the_first_and_newest_memories_of_a_project_are_found_without_reading_the_others(path: Path) -> None:
     fill(path)  # the memories of PROJECT
     name = f"'{PROJECT.id}'"
-    write_rows(path, f"INSERT INTO projects VALUES ({name}, '/app', 1.0, 2.0, NULL, NULL)")
+    write_rows(path, f"INSERT INTO projects VALUES ({name}, '/app', 1.0, 2.0, NULL)")
     write_rows(path, f"UPDATE spaces SET name = {name}")
     write_rows(path, "UPDATE memories SET created_at = number")
     assert rows_of(path, REMEMBERED) == [(PROJECT.id, "/app", 2.0, 20, 1.0, 20.0)]

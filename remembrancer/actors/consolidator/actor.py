@@ -35,7 +35,6 @@ from remembrancer.protocol.system import lower_priority
 from remembrancer.protocol.writes import ProjectRef
 
 POLL_S: Final = 10.0
-"""The maximum time that a request for a job stays open."""
 SORTS: Final[tuple[JobSort, ...]] = get_args(JobSort)
 
 Outcome = Reflected | Maintained | None

@@ -22,7 +22,6 @@ TOPIC_COSINE: Final = 0.31
 WORDS_BONUS: Final = 0.4
 """The most that shared words add to a cosine. By vectors alone, all notes on slow software would be one topic."""
 ENTITY_BONUS: Final = 0.1
-"""The most that shared entities can add to a cosine."""
 MOST_MEMBERS: Final = 12
 BACKGROUND: Final = 0.15
 """The cosine assumed for two unrelated memories before any memories have been compared."""

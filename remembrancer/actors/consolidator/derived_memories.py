@@ -25,7 +25,6 @@ from remembrancer.protocol.writes import ProjectRef
 NOT_SUMMARISED: Final[frozenset[Kind]] = frozenset({"scratchpad", OPEN_END, SESSION_RECORD})
 THEME_COSINE: Final = 0.45
 THEME_SESSIONS: Final = 3
-"""The minimum number of sessions in which a theme must occur."""
 MOST_OF_A_THEME: Final = 60
 PROCEDURE_KINDS: Final = frozenset({"procedure", "error_fix"})
 MOST_PATTERNS: Final = 20
@@ -35,7 +34,6 @@ CONFIDENCE_GAIN: Final = 0.05
 """Added because several memories together are a little more certain than one."""
 DIGITS: Final = 9
 SUMMARY_CHARACTERS: Final = 600
-"""The approximate length of a summary."""
 LONGEST_SOURCE: Final = SUMMARY_CHARACTERS // SMALLEST_CLUSTER
 """The longest memory that is summarised: repeating a longer one in a summary would save nothing."""
 

@@ -21,7 +21,6 @@ from remembrancer.protocol.runs import NoteMaintenance, Place, Prune, ReviseMemo
 from remembrancer.protocol.store_client import StoreClient
 
 SLICE: Final = 500
-"""The number of memories summarised together."""
 MAX_IDS: Final = 100
 SESSION_DETAILS_KEPT_S: Final = 30 * DAY_S
 """The turns, tool calls, scratchpads and tool outcomes of a session are deleted this long after it was closed."""
@@ -30,7 +29,6 @@ RUNS_KEPT_S: Final = 90 * DAY_S
 OPERATIONS_KEPT_S: Final = 30 * DAY_S
 """An operation retried after this time would be applied again, but queues are emptied much sooner."""
 ALL_ROWS: Final = 1_000_000_000
-"""A limit that no space reaches."""
 
 
 async def maintain(job: Job, store: StoreClient, clock: Clock, *, dry_run: bool = False) -> Maintained:
@@ -111,7 +109,6 @@ async def _prune(run: Run, rows: Prune) -> Done:
 # --- The changes. Pure.
 
 Changes = Mapping[str, Group]
-"""The edits of each memory, by its id."""
 
 
 def plan_archiving(memories: Iterable[Material], now: float) -> Changes:

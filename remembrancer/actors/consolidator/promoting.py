@@ -58,7 +58,6 @@ from remembrancer.protocol.store_client import StoreClient
 from remembrancer.protocol.writes import Operation, ProjectRef, PromoteMemory, Submit
 
 NEAR_TO_USER: Final = 3
-"""The number of the user's memories compared with a project's memory."""
 
 Promoted = tuple[Material, Verdict]
 

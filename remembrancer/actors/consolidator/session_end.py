@@ -36,7 +36,6 @@ SEED: Final = 20_240_229
 ITERATIONS: Final = 4
 """The number of further runs, each starting from the previous result; more runs hardly change it."""
 RANDOMNESS: Final = 0.001
-"""The library's default."""
 
 
 async def end_session(

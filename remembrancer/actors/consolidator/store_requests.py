@@ -22,7 +22,6 @@ VECTORS_WAIT_S: Final = 10.0
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 0.5
 ROWS: Final = 16
-"""The number of memories in one request for similar memories."""
 PART_EDITS: Final = 200
 """The number of edits in one transaction, for which later operations must wait."""
 NO_PROJECT: Final = ProjectRef("", "")

@@ -19,7 +19,6 @@ from remembrancer.protocol.store_client import StoreClient
 from remembrancer.protocol.system import lower_priority
 
 POLL_S: Final = 10.0
-"""The maximum time that a request for work stays open."""
 
 logger = logging.getLogger(__name__)
 

@@ -54,13 +54,11 @@ class TreeFiles(ABC):
     look_s: float = math.inf
     """The interval between comparisons while no changes are reported."""
     batch_bytes: int
-    """The maximum size of the files in one transaction."""
     native: tuple[str, ...] = ()
     """The places where assistants keep their own memories."""
 
     @abstractmethod
-    def open_index(self, path: Path) -> IndexWriter:
-        """Open the index. Blocks."""
+    def open_index(self, path: Path) -> IndexWriter: ...
 
     @abstractmethod
     def scan(self, known: Mapping[str, FileState], asked: ToRead | None) -> Scan | None:

@@ -40,7 +40,6 @@ class RequestContext:
 
 
 Handler = Callable[[Any, RequestContext], Coroutine[Any, Any, Any]]
-"""`async def (request, context) -> reply`; runs in its own task."""
 
 
 def by_request(*handlers: Callable[..., Any]) -> dict[type, Callable[..., Any]]:
@@ -52,8 +51,7 @@ Listener = Callable[[Peer, Any], None]
 
 
 class Dispatcher:
-    """The store's handlers, which run in `tasks`, and its `listeners`. `hear` gets every message first, and `answered`
-    each request once it has been answered."""
+    """The store's handlers and listeners. `hear` gets every message first, `answered` each request after its answer."""
 
     def __init__(self, hear: Listener, answered: Listener, listeners: Mapping[type, Listener]) -> None:
         self.tasks = asyncio.TaskGroup()  # three times as fast as anyio's, for the most frequent tasks

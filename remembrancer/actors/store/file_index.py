@@ -23,7 +23,6 @@ from remembrancer.protocol.writes import SourceRef
 NOTES: Final = 0
 """The space number of notes. No space has this number."""
 IMPORTANCE: Final = 0.5
-"""The default importance of a memory."""
 BM25: Final = "-bm25(words, 3.0, 1.5)"
 """The BM25 weights of content and parts: the same as in the records."""
 _changes: Final = count()

@@ -58,7 +58,6 @@ AGAIN_S: Final = 30.0
 ABANDONED_AFTER_S: Final = 86_400.0
 """A session that has not been seen since the store started counts as ended after it has been idle for this long."""
 MAINTENANCE_SESSIONS: Final = 10
-"""The number of sessions after which a project's maintenance is due."""
 MAINTENANCE_S: Final = 7 * 86_400.0
 """After this time, maintenance is due regardless of sessions."""
 PROMOTIONS_PER_JOB: Final = 100

@@ -65,7 +65,6 @@ from remembrancer.protocol.writes import NearMemory, ProjectRef
 LOAD_BATCH: Final = 32
 
 CANDIDATE_WORDS: Final = 8
-"""The number of words shown to distinguish memories with similar ids."""
 
 CANNOT_BE_READ: Final = (RecordsUnusable, FileLocked)
 Found = TypeVar("Found", Recalled, GraphFound)

@@ -84,7 +84,6 @@ class NetworkRouter(Router[WorkerState]):
         self._authenticator = self._context = None
 
     def callback(self, _: str, key: bytes) -> bool:
-        """Called by ZAP."""
         return self._allowed.find(key.decode()) is not None
 
     def take(self, frames: list[Any], key: str = "") -> None:
@@ -92,8 +91,7 @@ class NetworkRouter(Router[WorkerState]):
 
 
 class RemoteWorkers:
-    """Listens for embedders on other hosts at `endpoint`, and passes verified ones to the scheduler. A worker that has
-    not answered for `silence_s` counts as hung."""
+    """Passes verified embedders on other hosts to the scheduler. One that is silent for `silence_s` counts as hung."""
 
     def __init__(
         self, endpoint: str, speaker: Speaker, keys: WorkerKeys, scheduler: EmbeddingScheduler, silence_s: float

@@ -201,8 +201,7 @@ class SharedLane(Records):
 
     def apply(self, operations: Sequence[Operation]) -> list[Outcome]:
         """Like `Target.apply`, through the journal; every error is an outcome. A promotion may move a memory here from
-        a local space, or back to it. Both spaces change in the transaction that applies the entry, since a journal that
-        did not answer may still have accepted it."""
+        a local space, or back to it. Both spaces change when the entry is applied, since it may be accepted later."""
         outcomes: dict[str, Outcome] = {}
         try:
             if self.silent is not None and isinstance(self.silent[1], JournalAway):  # do not wait again
@@ -308,8 +307,7 @@ class SharedLane(Records):
     def catch_up(self) -> None:
         """Apply the entries that other hosts have appended. Raises `JournalAway` or `JournalRefused` if the journal
         cannot be read now, `KeyMissing` until a new key has reached this host, one of `STOPS` if the lane has stopped
-        (see `problem`), and `Trimmed` if unread entries were deleted, so that this host must load a snapshot
-        (`take_in`)."""
+        (see `problem`), and `Trimmed` if this host must load a snapshot (`take_in`), since entries were deleted."""
         self._exchange({})
 
     # Snapshots: the state of a lane at a mark, without the data that each host derives on its own.
@@ -410,8 +408,7 @@ class SharedLane(Records):
     def _apply_page(self, page: EntryPage, own: Collection[str]) -> dict[str, Outcome]:
         """Apply the entries of a page and store the mark that follows them, in one transaction. Returns the outcomes of
         the operations; applied operations that are not `own` are passed on. A damaged entry is skipped: every host
-        finds it damaged, since its author sealed it that way. If a newer release wrote an entry, raises `SchemaTooNew`
-        after applying those before it."""
+        finds it damaged. If a newer release wrote one, raises `SchemaTooNew` after applying those before it."""
         mark, newer = self.mark, None
         with self._file.transaction() as connection:
             at = self._applied_at

@@ -60,8 +60,7 @@ class NoJournal:
 
 
 class FollowUp(NamedTuple):
-    """`scrub` removes erased memories from every space, `tell` gets other hosts' operations, `wake` reports new
-    content."""
+    """`scrub` removes erased memories from every space, `tell` gets other hosts' operations, `wake` embeds texts."""
 
     scrub: Callable[[Sequence[str]], Coroutine[Any, Any, None]]
     tell: Callable[[Sequence[Operation]], None]
@@ -279,8 +278,7 @@ class SharedLanes:
     def _import(self, lane: SharedLane, project: ProjectRef, memory: PortableMemory) -> Operation:
         """Return the operation that imports a memory. This host becomes the author of all changes without a member. The
         operation can be repeated, since an existing memory is not changed. Entries from a session are omitted, since
-        other members may not see them. The user's memories keep their full history; if two memories have the same text,
-        only one of their histories is kept."""
+        other members may not see them. The user's memories keep theirs; of two with the same text, one's is kept."""
         is_users = project.id == USER
         history = tuple(
             msgspec.structs.replace(entry, details={"member": lane.member, **entry.details})

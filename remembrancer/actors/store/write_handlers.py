@@ -238,8 +238,7 @@ class MemoryWriter:
     def apply(self, operations: Sequence[Operation]) -> list[Outcome]:
         """Apply the operations in order, in one durable transaction. A repeated id gets its earlier answer. An
         operation that cannot be applied changes nothing. Each memory is looked up within the transaction, in the lanes
-        that its project sees. Operations on a shared lane are `Forwarded`. Raises the database's error if the database
-        cannot be read or written."""
+        that its project sees. Operations on a shared lane are `Forwarded`. Raises the database's errors."""
         changed: set[Records] = set()
         with self._files.database.transaction() as connection:
             outcomes = apply_each(connection, operations, partial(self._apply_one, connection, changed))

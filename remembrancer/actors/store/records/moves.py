@@ -88,7 +88,6 @@ def note_pattern(writer: Writer, edit: NotePattern) -> None:
 
 
 def proposal_of(space: SqliteEdits, memory_id: str) -> tuple[object, ...] | None:
-    """The reason, score and times of the proposal of a memory."""
     rows = space.query(
         "SELECT reason, score, proposed_at, refused_at FROM proposals WHERE space = @SPACE AND memory_id = ?",
         (memory_id,),
@@ -114,8 +113,7 @@ def _propose_as_before(writer: Writer, memory: PortableMemory, change: PromoteMe
 
 def memory_to_move(writer: Writer) -> PortableMemory:
     """In the source lane: return the memory. Versions from its time in a session are not copied into a project's lane,
-    which others may read. Raises `NotFound` if the session cannot see it, `InvalidInput` if it may not be moved to the
-    target."""
+    which others may read. Raises `NotFound` if the session cannot see it, `InvalidInput` if it may not be moved."""
     operation, change = writer.operation, _promotion(writer)
     memory = writer.memory(change.memory_id)
     is_taken_back = memory.now.scope == "user" and change.target_scope == "project"

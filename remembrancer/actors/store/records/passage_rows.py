@@ -225,7 +225,7 @@ class EmbeddedTexts:
 
 
 class HomeTexts(EmbeddedTexts):
-    """The memories of all spaces of a database together."""
+    """The memories of all spaces together."""
 
     name = RECORDS
     _own = "TRUE"
@@ -241,8 +241,7 @@ class HomeTexts(EmbeddedTexts):
 
 
 def mean_vectors(passages: PassageVectors) -> tuple[list[int], Vectors]:
-    """Return the memories of the passages in ascending order, and the normalised means of their vectors, (memories,
-    dimensions)."""
+    """Return the memories in ascending order, and the normalised means of their vectors, (memories, dimensions)."""
     if not passages.numbers:
         return [], np.zeros((0, 0), dtype=np.float32)
     owners = np.asarray(passages.memories)

@@ -391,8 +391,7 @@ def _undo_of(memory: Memory, history: Sequence[HistoryEntry]) -> Undo:
 
 
 def _undo_change(writer: Writer, change: UndoChange) -> RestoredResult:
-    """Undo the last change that affects a memory, even a change to another (see `next_undos`). Always makes a
-    version."""
+    """Undo the last change that affects a memory (see `next_undos`). Always makes a version."""
     asked = writer.memory(change.memory_id)
     if change.version not in (None, asked.version):
         raise InvalidInput(f"{asked.id} {CHANGED_SINCE}", field="version")
@@ -714,8 +713,7 @@ def _start_session(writer: Writer, change: StartSession) -> SessionResult:
 
 
 def _end_session(writer: Writer, change: EndSession) -> SessionResult:
-    """Unknown and ended sessions stay unchanged. If a session continues after its end and does not end again, it does
-    not count as abandoned."""
+    """Unknown and ended sessions stay unchanged. A session that continues after its end never counts as abandoned."""
     ended = writer.space.execute(
         """UPDATE sessions SET ended_at = ?, ending = iif(? = 'abandoned', coalesce(ending, 'abandoned'), 'completed')
            WHERE space = @SPACE AND session_id = ? AND status = 'active' AND ended_at IS NULL""",

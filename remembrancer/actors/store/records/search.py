@@ -158,8 +158,7 @@ class SqliteSearch(SqliteWords):
         return [number for (number,) in rows]
 
     def from_files(self, names: Sequence[str], filters: Filters, limit: int) -> dict[int, str]:
-        """Return the latest memories that pass the filters and whose source path contains one of the names, with their
-        contents."""
+        """Return the latest memories whose source path contains one of the names, with their contents."""
         if not names:
             return {}
         condition, arguments = condition_of(filters)
@@ -424,8 +423,7 @@ def narrowed(phrases: Mapping[Phrase, int], rows: Mapping[Phrase, int]) -> str |
 
 BM25: Final = "-bm25(words_@SPACE, 3.0, 1.5, 0.9, 1.5)"
 """The weights of content, tags, summary and parts. FTS5 multiplies a term's frequency by the weight before saturation,
-so a triple weight equals a k1 of 0.4 instead of 1.2: the presence of a word counts more, its frequency and the memory's
-length count less."""
+so a triple weight equals a k1 of 0.4 instead of 1.2: a word's presence counts more, its frequency and length less."""
 
 
 def hits_of_rare(

@@ -67,8 +67,7 @@ class Reader(SqliteSearch, SqliteBackground):
 
 
 class Limits(NamedTuple):
-    """At `database_bytes`, the database accepts only requests to forget or erase. `session` limits the memories that a
-    session may store."""
+    """At `database_bytes`, only requests to forget or erase are accepted. `session` is a limit of memories."""
 
     database_bytes: int | None = None
     session: int | None = None
@@ -80,8 +79,7 @@ NO_LIMITS: Final = Limits()
 class Records(Reader, EmbeddedTexts):
     """The records of one space: a project's (with its sessions' memories), the user's, or a shared lane's. `clock`
     returns seconds since the epoch. Methods block and may be called from any thread; the store calls the writing
-    methods from one thread only. They raise `RecordsUnusable` (the file is damaged), `StorageFull`, `FileLocked` (by
-    another program), or `InternalError`."""
+    methods from one thread only. They raise `RecordsUnusable`, `StorageFull`, `FileLocked`, or `InternalError`."""
 
     is_shared = False
 
@@ -206,8 +204,7 @@ def _promoted(operation: Operation, source: SqliteEdits, destination: SqliteEdit
 def apply_each(
     connection: sqlite3.Connection, operations: Sequence[Operation], apply_one: Callable[[Operation], Outcome]
 ) -> list[Outcome]:
-    """Apply operations in order. If one cannot be written at all, start over with a savepoint for each, which is
-    slower."""
+    """Apply operations in order. If one cannot be written at all, start over with a savepoint for each (slower)."""
     try:
         return [apply_one(operation) for operation in operations]
     except OPERATION_ERRORS:

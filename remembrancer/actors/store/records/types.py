@@ -22,7 +22,6 @@ from remembrancer.protocol.writes import Applied, MemoryType, MemoryVersion, Sco
 
 NO_LIMIT: Final = 2**31
 USER: Final = "user"
-"""The name of the user's space."""
 RECORDS: Final = "records"
 """The name for all memories of a database together, and for the thread that writes them."""
 
@@ -94,8 +93,7 @@ Hits = dict[int, float]
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedMemory:
-    """The passages of a memory with their vectors, (len(passages), dimensions), of unit length. `digest` is the SHA-256
-    of the text that was embedded."""
+    """A memory's passages with their unit vectors, (passages, dimensions). `digest` is the SHA-256 of its text."""
 
     number: int
     digest: bytes

@@ -115,9 +115,8 @@ class Chroma:
 
 
 class ChromaVectors(ExactVectors):
-    """The vectors of one large space. They are searched in a collection, which has all but the newest passages, or in
-    memory if the collection has failed. A collection that disagrees with the records is rebuilt. All methods except
-    searches may raise `ChromaUnavailable`."""
+    """The vectors of one large space, searched in a collection with all but the newest passages, or in memory if that
+    has failed. One that disagrees with the records is rebuilt. All but searches may raise `ChromaUnavailable`."""
 
     def __init__(self, records: EmbeddedTexts, model: ModelIdentity, chroma: Chroma) -> None:
         super().__init__(records, model.key)

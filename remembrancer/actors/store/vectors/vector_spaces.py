@@ -30,7 +30,6 @@ from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.work import CALIBRATED, CosineScale, ModelIdentity
 
 TOGETHER_S: Final = 0.1
-"""Wake-ups within this time are handled together."""
 CHECK_INTERVAL_S: Final = 2.0
 """The interval between checks of Chroma and of pending near-duplicates."""
 IDLE_S: Final = 600.0
@@ -49,8 +48,7 @@ logger = logging.getLogger(__name__)
 class VectorSpaces:
     """All vectors of the store. Belongs to one event loop. `texts` returns all open texts: spaces, and indexes of
     files. `judge` returns the links for similar memories besides those between near-duplicates. Memories are compared
-    after `until_quiet`. Texts with more than `exact_up_to` passages have their vectors in Chroma, if it is installed:
-    in `folder`, or on a server."""
+    after `until_quiet`. Above `exact_up_to` passages, Chroma has the vectors: in `folder`, or on a server."""
 
     folder: Path
     committer: Committer
