@@ -123,9 +123,7 @@ def plan_archiving(memories: Iterable[Material], now: float) -> Changes:
 def plan_forgetting(memories: Iterable[Material], now: float) -> Changes:
     reason = f"maintenance: archived for {DELETE_AFTER_S / DAY_S:g} days"
     return {
-        memory.id: _forgetting(memory, reason)
-        for memory in memories
-        if should_delete(memory, now) and not _is_wanted(memory)
+        each.id: _forgetting(each, reason) for each in memories if should_delete(each, now) and not _is_wanted(each)
     }
 
 
@@ -136,11 +134,7 @@ def _is_wanted(memory: Material) -> bool:
 def plan_notes(memories: Iterable[Material], now: float) -> Changes:
     reason = f"maintenance: its session has been closed for {SESSION_DETAILS_KEPT_S / DAY_S:g} days"
     before = now - SESSION_DETAILS_KEPT_S
-    return {
-        memory.id: _forgetting(memory, reason)
-        for memory in memories
-        if memory.updated_at < before and not memory.undone
-    }
+    return {each.id: _forgetting(each, reason) for each in memories if each.updated_at < before and not each.undone}
 
 
 def _forgetting(memory: Material, reason: str) -> Group:

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Final
 
 from remembrancer.actors.store.committer import Committer
+from remembrancer.actors.store.records.types import Clock
 from remembrancer.actors.store.shared_lane import SharedLane
 from remembrancer.journal.contract import SNAPSHOT_FORM, LaneSnapshot, Trimmed
 from remembrancer.protocol.errors import EntryDamaged, InternalError, InvalidInput, KeyMissing, RemembrancerError
@@ -31,7 +32,7 @@ class LaneFollower:
 
     lane: SharedLane
     committer: Committer
-    clock: Callable[[], float]
+    clock: Clock
     on_snapshot_loaded: Callable[[], None]
     scrub: Callable[[Sequence[str]], Coroutine[Any, Any, None]]
 

@@ -33,7 +33,7 @@ from remembrancer.actors.store.records.space import SpaceConnection, empty_space
 from remembrancer.actors.store.records.space_copies import take_in, write_space
 from remembrancer.actors.store.records.sqlite_edits import LOGS, SqliteEdits, merge, read_applied
 from remembrancer.actors.store.records.sqlite_records import NO_LIMITS, Limits, Records, apply_alone
-from remembrancer.actors.store.records.types import USER, Outcome
+from remembrancer.actors.store.records.types import USER, Clock, Outcome
 from remembrancer.actors.store.records.writer import Writer, revive
 from remembrancer.journal.contract import (
     MAX_APPEND_BYTES,
@@ -168,7 +168,7 @@ class SharedLane(Records):
         self,
         database: SqliteFile,
         name: str,
-        clock: Callable[[], float],
+        clock: Clock,
         journal: Journal,
         member: str,
         ask: Ask,

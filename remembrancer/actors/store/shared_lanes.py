@@ -18,7 +18,7 @@ from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.dispatcher import Handler, RequestContext, by_request
 from remembrancer.actors.store.records.moves import delete_handed_over
 from remembrancer.actors.store.records.sqlite_records import Limits, Records
-from remembrancer.actors.store.records.types import Outcome
+from remembrancer.actors.store.records.types import Clock, Outcome
 from remembrancer.actors.store.spaces import USER, HomeSpaces
 from remembrancer.protocol.errors import InvalidInput, JournalAway, JournalRefused, KeyMissing, RemembrancerError
 from remembrancer.protocol.ids import derive_memory_id, new_ulid
@@ -74,7 +74,7 @@ class SharedLanes:
         self,
         paths: RuntimePaths,
         committer: Committer,
-        clock: Callable[[], float],
+        clock: Clock,
         connect: Callable[[str], Connection] | None = None,
     ) -> None:
         self._committer = committer

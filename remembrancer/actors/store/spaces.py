@@ -20,6 +20,7 @@ from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits, merge
 from remembrancer.actors.store.records.sqlite_records import NO_LIMITS, Limits, Reader, Records
 from remembrancer.actors.store.records.types import USER as USER
+from remembrancer.actors.store.records.types import Clock
 from remembrancer.protocol.errors import (
     FileLocked,
     RecordsUnusable,
@@ -57,7 +58,7 @@ class HomeSpaces:
 
     paths: RuntimePaths
     committer: Committer
-    clock: Callable[[], float]
+    clock: Clock
     on_open: Callable[[Records], None]
     limits: Limits = NO_LIMITS
     open_lane: Callable[[str, SqliteFile, str, Limits], SharedLane] | None = None

@@ -3,12 +3,13 @@
 import math
 import os
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from remembrancer.actors.sqlite_file import SqliteFile
+from remembrancer.actors.store.records.types import Clock
 from remembrancer.config.project import directory_of, is_gone
 from remembrancer.protocol.errors import FileLocked
 from remembrancer.protocol.problems import OPENING
@@ -81,7 +82,7 @@ class Catalog:
     Methods that write run on the records' thread, and raise the same errors as a database transaction.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.database: SqliteFile | None = None
 

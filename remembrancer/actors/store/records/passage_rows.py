@@ -1,6 +1,6 @@
 """Embeddings: memories without vectors of a model, passages with their vectors, near-duplicates."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,7 @@ from remembrancer.actors.sqlite_file import AMONG, SqliteFile, json_list, where
 from remembrancer.actors.store.records.types import (
     MAX_ATTEMPTS,
     RECORDS,
+    Clock,
     EmbeddedMemory,
     FailedText,
     NearDuplicate,
@@ -32,7 +33,7 @@ class EmbeddedTexts:
     """Counts all rows without scanning them."""
     _file: Any
     """The space, or the index of notes, that contains the table."""
-    _clock: Callable[[], float]
+    _clock: Clock
 
     @property
     def _of_own(self) -> str:
@@ -231,7 +232,7 @@ class HomeTexts(EmbeddedTexts):
     _own = "TRUE"
     _count = "SELECT coalesce(sum(count), 0) FROM tallies"
 
-    def __init__(self, file: SqliteFile, clock: Callable[[], float]) -> None:
+    def __init__(self, file: SqliteFile, clock: Clock) -> None:
         self._file = file
         self._clock = clock
 

@@ -321,12 +321,9 @@ def _replacing(writer: Writer, memory: Memory) -> list[tuple[Link, Memory]]:
 
 def _doubts_about(writer: Writer, memory: Memory) -> list[tuple[float, Memory]]:
     """The later, valid memories that may replace this one, with their probabilities; none in a shared lane."""
-    return [
-        (link.strength, other)
-        for link, other in _replacing(writer, memory)
-        if link.relation == CONTRADICTS and writer.member is None
-        if not other.now.forgotten and not other.now.valid_until
-    ]
+    later = [] if writer.member is not None else _replacing(writer, memory)
+    valid = ((link, other) for link, other in later if not (other.now.forgotten or other.now.valid_until))
+    return [(link.strength, other) for link, other in valid if link.relation == CONTRADICTS]
 
 
 class Undo(NamedTuple):

@@ -19,7 +19,7 @@ from remembrancer.actors.store.records.search import SqliteSearch
 from remembrancer.actors.store.records.sessions import describe_session
 from remembrancer.actors.store.records.space import Spaces, number_of_space
 from remembrancer.actors.store.records.sqlite_edits import ArrivingEdits, SqliteEdits, read_applied
-from remembrancer.actors.store.records.types import USER, Outcome
+from remembrancer.actors.store.records.types import USER, Clock, Outcome
 from remembrancer.actors.store.records.writer import Writer, revive
 from remembrancer.protocol.errors import InvalidInput, NotFound, StorageFull, size_on_disk
 from remembrancer.protocol.kinds import SESSION_RECORD
@@ -77,20 +77,14 @@ NO_LIMITS: Final = Limits()
 
 
 class Records(Reader, EmbeddedTexts):
-    """The records of one space: a project's (with its sessions' memories), the user's, or a shared lane's. `clock`
-    returns seconds since the epoch. Methods block and may be called from any thread; the store calls the writing
-    methods from one thread only. They raise `RecordsUnusable`, `StorageFull`, `FileLocked`, or `InternalError`."""
+    """The records of one space: a project's (with its sessions' memories), the user's, or a shared lane's. Methods
+    block and may be called from any thread; the store calls the writing methods from one thread only. They raise
+    `RecordsUnusable` (the file is damaged), `StorageFull`, `FileLocked` (by another program), or `InternalError`."""
 
     is_shared = False
 
     def __init__(
-        self,
-        database: SqliteFile,
-        name: str,
-        clock: Callable[[], float],
-        limits: Limits = NO_LIMITS,
-        *,
-        is_users: bool = False,
+        self, database: SqliteFile, name: str, clock: Clock, limits: Limits = NO_LIMITS, *, is_users: bool = False
     ) -> None:
         self.name = name
         self.space = number_of_space(database, name)

@@ -20,6 +20,8 @@ from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import Applied, MemoryType, MemoryVersion, Scope
 
+Clock = Callable[[], float]
+"""Seconds since the epoch."""
 NO_LIMIT: Final = 2**31
 USER: Final = "user"
 RECORDS: Final = "records"
