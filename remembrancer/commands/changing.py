@@ -163,7 +163,7 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
     report = _done((answer, line))
     asked = [_remark_about(each, content, where.repeated) for each in answer.get("near", ())]
     asked += [
-        f"To apply this preference in all your projects, run 'remembrancer edit {name} --to user{where.repeated}'."
+        f"To apply this preference in all your projects, run {where.command('edit {} --to user', name)}."
         for it, name in stored
         if it.get("kind") == "preference" and it["scope"] == "project"
     ]
@@ -238,7 +238,7 @@ def edit(
     from remembrancer.toolsets.memory.day_log import with_fields, word_of
 
     if len(words) > 1:
-        raise click.UsageError(f"put the new text in quotes: edit ID {shlex.quote(' '.join(words))}")
+        raise click.UsageError(f"put the new text in quotes: edit {short(memory)} {shlex.quote(' '.join(words))}")
     text = words[0] if words and settled is None else None
     if text is not None and content is not None:
         raise click.UsageError("the new text is given twice; give it either with --content or without")
@@ -320,7 +320,7 @@ def _settle(where: Where, memory: str, other: str, is_replaced: bool, reason: st
     where_not += f" with {short(other)}" if other else ""
     raise NotFound(
         f"{short(memory)} is {where_not} in 'remembrancer list --review'; to say what replaces it, run "
-        f"'remembrancer edit NEWER --supersedes {short(memory)}{where.repeated}'"
+        f"{where.command('edit NEWER --supersedes {}', memory)}"
     )
 
 
@@ -385,11 +385,12 @@ def forget(where: Where, memories: Sequence[str], reason: str | None, for_good: 
         answer = where.ask("forget_memory", memory_id=memory, reason=reason)
         name = _name_of(where, memory, answer)
         also = ", ".join(short(copy["id"]) for copy in answer.get("copies", ()))
-        line = f"Forgotten: {name}; {where.undo(memory)} brings it back, 'forget --for-good' deletes it"
+        line = f"Forgotten: {name}; {where.undo(memory)} brings it back"
+        line += f", {where.command('forget {} --for-good', memory)} deletes it"
         line += f". The same text is also stored as {also}" if also else ""
         line += _left_expired(where, answer.get("supersedes", ()))
         if answer.get("already_forgotten"):
-            line = f"{name} was already forgotten: 'remembrancer restore {short(memory)}' brings it back"
+            line = f"{name} was already forgotten: {where.command('restore {}', memory)} brings it back"
         done.append((answer, line))
     return _done(*done, several="forgotten")
 
@@ -399,7 +400,7 @@ def _left_expired(where: Where, replaced: Iterable[str]) -> str:
     for memory in replaced:
         with suppress(NotFound, MemoryUnavailable):  # it is gone, too
             if "forgotten_at" not in (older := where.ask("get_memory", memory_id=memory, detail=True)):
-                again = f"'remembrancer restore {short(memory)}{where.repeated}' makes it valid again"
+                again = f"{where.command('restore {}', memory)} makes it valid again"
                 line += f". It replaced “{excerpt(older['content'], QUOTED)}”, which stays expired: {again}"
     return line
 
@@ -451,8 +452,9 @@ def restore(where: Where, memories: Sequence[str], version: int | None, reason: 
             if before.keys().isdisjoint(("forgotten_at", "valid_until", "invalid_reason")):  # or a pair is resolved
                 raise InvalidInput(
                     f"there is nothing to restore: “{excerpt(before['content'], QUOTED)}” is neither forgotten nor "
-                    "replaced (--version N restores an old version, 'edit ID --reopen' an open end that is done, "
-                    "'edit ID --both' resolves a pair of 'list --review')"
+                    f"replaced (--version N restores an old version, {where.command('edit {} --reopen', memory)} an "
+                    "open end that is done, "
+                    f"{where.command('edit {} --both', memory)} resolves a pair of 'list --review')"
                 )
     done = []
     for memory in dict.fromkeys(memories):
@@ -461,7 +463,7 @@ def restore(where: Where, memories: Sequence[str], version: int | None, reason: 
         line = UNCHANGED if is_so_already else f"Restored: {_name_of(where, memory, answer)}  {short(memory)}"
         if has_ended(after := _as_stored(where, memory, answer) or {}):
             is_replaced = any(entry["change"] in ("superseded", "invalidated") for entry in after["history"])
-            again = f": 'remembrancer restore {short(memory)}{where.repeated}' makes it valid again"
+            again = f": {where.command('restore {}', memory)} makes it valid again"
             line = f"{line} (still expired{again if is_replaced else ''})"
         done.append((answer, line))
     return _done(*done, several="restored")

@@ -22,6 +22,7 @@ from remembrancer.commands import exit_codes
 from remembrancer.commands.gateway_client import LOOK_S, pause
 from remembrancer.commands.report import Line, Report, Rows, argument, flag, option
 from remembrancer.commands.selection import (
+    REMEDIES,
     Answer,
     GatewayConnection,
     Where,
@@ -565,7 +566,8 @@ def _details(where: Where, answer: Answer, clients: Mapping[str, str]) -> list[L
     lines += [f"{relation}: {words.get(other, 'not here')}  {short(other)}" for relation, other in links]
     stored, session = "Stored for", f"session {answer['session_id']}"  # shown above
     whys = (why.replace(session, author) for why in answer.get("why", ()) if not why.startswith(stored))
-    lines += [f"- {with_short_ids(why).replace('promote_memory', 'edit ID --to')}" for why in whys]
+    promote = REMEDIES["promote_memory"].format(short(answer["id"]) + where.repeated)
+    lines += [f"- {with_short_ids(why).replace('promote_memory', promote)}" for why in whys]
     return [*lines, short(answer["id"])]
 
 

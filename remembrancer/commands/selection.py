@@ -9,7 +9,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, wraps
+from functools import cached_property, partialmethod, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -51,9 +51,9 @@ ARGUMENTS: Final = {
 REMEDIES: Final = {
     "allow_secrets": "use --allow-secrets to store it anyway",
     "kind": "use --kind open_end to make it one",
-    "restore_memory": "'remembrancer restore ID'",
-    "forget_memory": "'remembrancer forget ID'",
-    "promote_memory": "'remembrancer edit ID --to project' or '--to user'",
+    "restore_memory": "'remembrancer restore {}'",
+    "forget_memory": "'remembrancer forget {}'",
+    "promote_memory": "'remembrancer edit {} --to user' or '--to project'",
 }
 Answer = dict[str, Any]
 T = TypeVar("T")
@@ -119,7 +119,7 @@ class Where:
         """The connections stay open until `close`."""
         for place in self.places:
             if place not in self._open:
-                self._open[place] = GatewayConnection(place)
+                self._open[place] = GatewayConnection(place, self.repeated)
             yield place, self._open[place]
 
     def first(self) -> GatewayConnection:
@@ -159,8 +159,11 @@ class Where:
         named = "" if self.project is None else f" --project {shlex.quote(self.project)}"
         return " --all-projects" if self.all_projects else named
 
-    def undo(self, memory: str) -> str:
-        return f"'remembrancer undo {short(memory)}{self.repeated}'"
+    def command(self, words: str, memory: str) -> str:
+        """A command to copy: "edit {} --done" becomes "'remembrancer edit C5MJ --done'"."""
+        return f"'remembrancer {words.format(short(memory) + self.repeated)}'"
+
+    undo = partialmethod(command, "undo {}")
 
     def refuse_user(self, subject: str) -> None:
         if self.user:
@@ -168,9 +171,10 @@ class Where:
 
 
 class GatewayConnection:
-    """Starts a runtime if none is up."""
+    """Starts a runtime if none is up. Commands in errors end with the `options` that select the place."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, options: str = "") -> None:
+        self._options = options
         places = find_places(os.environ)
         starter, give_up_at = Starter(places, os.environ), time.monotonic() + WAIT_S
         with notice_when_slow("Starting the memory"):
@@ -225,7 +229,7 @@ class GatewayConnection:
         except OSError as error:
             raise _no_answer(error, tool) from error
         if "error" in answer:
-            raise from_failure(Failure(answer["error"], shell_message(answer), answer["retry_possible"]))
+            raise from_failure(Failure(answer["error"], shell_message(answer, self._options), answer["retry_possible"]))
         return answer
 
 
@@ -236,11 +240,12 @@ def _no_answer(error: OSError, tool: str = "") -> MemoryUnavailable:
     return MemoryUnavailable(f"the memory service does not answer: {lost}; {again}")
 
 
-def shell_message(failure: Answer) -> str:
-    message, argument = failure["message"], failure.get("field", "")
-    own, remedy = ARGUMENTS.get(re.split(r"[.[]", argument)[0]), failure.get("remedy", "")
+def shell_message(failure: Answer, options: str) -> str:
+    message, argument, remedy = (str(failure.get(name, "")) for name in ("message", "field", "remedy"))
+    own = ARGUMENTS.get(re.split(r"[.[]", argument)[0])
     message = re.sub(rf"(?<!\w){re.escape(argument)}(?!\w)", own, message, count=1) if own else message
-    message += f" ({REMEDIES.get(remedy.partition(':')[0], remedy)})" if remedy else ""
+    memory = f"{(WHOLE.search(message) or ['ID'])[0]}{options}"
+    message += f" ({REMEDIES.get(remedy.partition(':')[0], remedy).format(memory)})" if remedy else ""
     return with_short_ids(message)
 
 

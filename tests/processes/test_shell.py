@@ -178,7 +178,9 @@ def test_a_program_gets_an_error_as_an_object(shell: Shell) -> None:
 def test_contradicting_options_change_nothing(shell: Shell) -> None:
     memory_id = shell.json("add", "Paint the boat", "--kind", "open_end")["memory_id"]
     for line, error in cases("shell", "refused"):
-        assert error in shell(*line.replace("ID", memory_id).split(), status=exit_codes.USAGE), line
+        assert error.replace("ID", memory_id) in shell(
+            *line.replace("ID", memory_id).split(), status=exit_codes.USAGE
+        ), line
     assert shell.json("show", memory_id)["version"] == 1
 
 
