@@ -2,15 +2,16 @@
 as memories. Fields that only programs read are in `details.jsonl`. Pure."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import PurePath
 from typing import Any, Final
 
 import msgspec
 
-from remembrancer.memory.chunks import headings_of
+from remembrancer.memory.chunks import Block, headings_of
 from remembrancer.memory.export_format import MemoryLine
 from remembrancer.memory.open_ends import CALENDAR_DAY, due_of_open_end, is_list_of_open_ends, open_ends_in
 from remembrancer.memory.times.windows import KINDS_NAMED
@@ -107,64 +108,49 @@ def sections_of(
     """
     front = _FRONT.fullmatch(text)
     body = front[2] if front else text
-    lines = body.split("\n")
-    headings = headings_of(body)
     of_file = _FRONT_DATE.search(front[1]) if front else None
     day_of_file = (of_file and _day_of(of_file[1], at)) or _day_of(PurePath(path).stem, at, _TITLE_DATED)
-    names = [heading.path for heading in headings if " > " not in heading.path]
-    title_of_all = f"{names[0]} > " if len(names) == 1 else ""
-    starts = [(0, 0, ""), *((heading.first, heading.end, heading.path) for heading in headings)]
+    lines, headings = body.split("\n"), headings_of(body)
+    titles = [heading.path for heading in headings if " > " not in heading.path]
+    title_of_all = f"{titles[0]} > " if len(titles) == 1 else ""
+    common: dict[str, Any] = {"scope": "project" if project else "user", "session_id": SHELL_SESSION}
+    common |= {"source": SourceRef(file=path), "created_at": at, "updated_at": at}
     made: dict[str, PortableMemory] = {}
     spellings: dict[str, set[str]] = {}
     ticked = 0
-    for (_, begin, headed), end in zip(starts, [*(first for first, *_ in starts[1:]), len(lines)], strict=True):
-        section = "\n".join(lines[begin:end]).strip()
-        if all(map(_LINK.match, filter(str.strip, section.splitlines()))):
-            continue
+    for (_, begin, _, headed), following in pairwise((Block(0, 0), *headings, Block(len(lines), 0))):
+        section = "\n".join(lines[begin : following.first]).strip()
         above, _, title = headed.rpartition(" > ")
-        heading = f"{title}: " if title else ""
-        days_above = (_day_of(each, at, _TITLE_DATED) for each in reversed(headed.split(" > ")))
-        day_above = next(filter(None, days_above), day_of_file)
-        if is_open := is_list_of_open_ends(heading + section):
+        if is_open := is_list_of_open_ends(f"{title}: {section}".removeprefix(": ")):
             section, removed = _TICKED.subn("", section)
             ticked += removed
-            if not section.strip():
-                continue
-        titled = heading + section
-        subject = None if is_open else _kind_named(title)
+        if all(map(_LINK.match, filter(str.strip, section.splitlines()))):
+            continue
+        titled, subject = f"{title}: {section}".removeprefix(": "), _kind_named(title)
         named = None if subject in KINDS_OF_FACTS else subject
-        is_steps = not (is_open or named) and "procedure" in map(_kind_named, above.split(" > "))
-        kind = named or ("procedure" if is_steps else kind_of(section, at))
-        if is_open or kind == "fact":
-            kind = kind_of(titled, at)
-        listed = _ITEM.split(section)[1:] if _ITEM.match(section) and not (is_open or is_steps) else []
+        is_steps = not named and "procedure" in map(_kind_named, above.split(" > "))
+        listed = _ITEM.split(section)[1:] if _ITEM.match(section) and not is_steps else []
         items = [item.strip() for item in listed if not _LINK.match(f"- {item}")]
-        is_list = bool(items) and (named in STANDING or len(section.split()) >= WORDS_OF_ITEM * len(items))
-        says_kind = is_open or (is_list and subject is not None and " " not in title)
-        prefix = above if says_kind else headed
-        untitled, shown = (f"{each} > ".removeprefix(title_of_all).removesuffix(" > ") for each in (headed, prefix))
-        prefix = shown if is_open or is_list else prefix  # the title of a long list says little about its items
-        parts: Sequence[str] = open_ends_in(titled) if is_open else items if is_list else (section,)
-        for part in parts:
-            content, *others = (f"{each}: {part}" if each else part for each in (prefix, headed, untitled))
-            own = named or kind_of(part, at) if is_list else kind
-            own = subject if subject and own == "fact" else own
+        is_list = is_open or (items and (named in STANDING or len(section.split()) >= WORDS_OF_ITEM * len(items)))
+        days_above = (_day_of(each, at, _TITLE_DATED) for each in reversed(headed.split(" > ")))
+        day_above = next(filter(None, days_above), day_of_file)
+        says_kind = is_open or (is_list and subject and " " not in title)
+        paths = [above if says_kind else headed, headed]
+        untitled = [f"{each} > ".removeprefix(title_of_all).removesuffix(" > ") for each in paths]
+        paths = [*untitled, headed] if is_list else [*paths, untitled[1]]  # the title says little about its items
+        for part in open_ends_in(titled) if is_open else items if is_list else (section,):
+            texts = [f"{each}: {part}".removeprefix(": ") for each in paths]
             day = None if is_open else _day_of(part, at) or day_above
-            memory_id = derive_memory_id(f"section of {project}\n{day}\n{content}")
-            spellings[memory_id] = {content, *others}
-            made[memory_id] = PortableMemory(
-                id=memory_id,
-                content=content,
-                type=type_of_kind(own),
-                kind=own,
-                due=due_of_open_end(part, day_above or at) if own == OPEN_END else None,
-                scope="project" if project else "user",
-                session_id=SHELL_SESSION,
-                source=SourceRef(file=path),
-                created_at=at,
-                updated_at=at,
-                occurred_at=day,
-            )
+            kind = OPEN_END if is_open else named or ("procedure" if is_steps else kind_of(part, at))
+            if kind == "fact" and not is_list:
+                kind = kind_of(titled, at)
+            if kind == "fact" and subject:
+                kind = subject
+            memory_id = derive_memory_id(f"section of {project}\n{day}\n{texts[0]}")
+            spellings[memory_id] = set(texts)
+            due = due_of_open_end(part, day_above or at) if kind == OPEN_END else None
+            own: dict[str, Any] = {"kind": kind, "type": type_of_kind(kind), "due": due, "occurred_at": day}
+            made[memory_id] = PortableMemory(id=memory_id, content=texts[0], **own, **common)
     return list(made.values()), ticked, spellings
 
 
