@@ -61,7 +61,7 @@ SPACES: Final = """
     WHERE own.name NOT GLOB 'l_*' ORDER BY own.name"""
 FIND: Final = """
     SELECT own.name, id, content, iif(forgotten_at IS NULL, NULL, coalesce(forgotten_reason, '')), source ->> 'file',
-        occurred_at
+        occurred_at, valid_until
     FROM spaces AS own
         JOIN spaces AS part ON part.name = own.name OR part.name = (SELECT lane FROM shares WHERE name = own.name)
         JOIN memories ON space = part.number
@@ -111,6 +111,7 @@ class FoundMemory(NamedTuple):
     forgotten: str | None
     file: str | None = None
     occurred_at: float | None = None
+    valid_until: float | None = None
 
 
 class ExaminedFile(msgspec.Struct, frozen=True):

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ from remembrancer.config.project import directory_here, project_of, working_tree
 from remembrancer.config.reading import load_settings
 from remembrancer.config.settings import Settings
 from remembrancer.memory.credentials import masked, refuse_credentials
+from remembrancer.memory.decay import has_ended
 from remembrancer.memory.export_format import EndLine, MemoryLine, ProjectLine, decode_header, decode_line
 from remembrancer.memory.fields import check_memory
 from remembrancer.memory.markdown_files import DETAILS, read_file, sections_of
@@ -152,27 +153,30 @@ def _batch(operations: Iterable[Operation]) -> tuple[Operation, ...]:
     return tuple(batch)
 
 
-def _operations(contents: Contents, run_id: str) -> tuple[list[Operation], list[str], list[str]]:
-    """Return the operations that import memories, the ids of memories that are forgotten only here, and the ids of
-    memories whose text differs here. Existing memories are skipped, unless an undone import has forgotten them. A
+def _operations(contents: Contents, run_id: str) -> tuple[list[Operation], dict[str, list[str]]]:
+    """Return the operations that import memories, and the ids of memories that only here are forgotten, are replaced
+    (or expired), or have a different text. Existing memories are skipped, unless an undone import has forgotten them. A
     second memory with the same id counts as existing, and so does a section whose text is remembered for that day."""
-    memories, spellings = contents.memories, contents.spellings
-    projects, now = {project.id for project, _ in memories if project is not None}, time.time()
+    memories, spellings, now = contents.memories, contents.spellings, time.time()
+    projects = {project.id for project, _ in memories if project is not None}
     ids, files = {memory.id for _, memory in memories}, {memory.source.file or "" for _, memory in memories} - {""}
     known = find_memories(paths_here(), projects, ids, files, set().union(*spellings.values()))
-    remembered = {(each.place, each.content, each.occurred_at) for each in known if each.forgotten is None}
     why_forgotten = {(memory.place, memory.id): memory.forgotten for memory in known}
-    texts = {memory.id: memory.content.strip() for memory in known if memory.forgotten is None}
-    gone = [each for each in known if each.file and each.id not in ids and each.forgotten is None]
-    operations, forgotten, differing = [], [], []
+    known = [each for each in known if each.forgotten is None]
+    remembered = {(each.place, each.content, each.occurred_at) for each in known}
+    valid = {(each.place, each.content.strip()) for each in known if not has_ended(each.valid_until, now)}
+    contents_here = {each.id: each.content.strip() for each in known}
+    gone = [each for each in known if each.file and each.id not in ids]
+    operations: list[Operation] = []
+    only_here: dict[str, list[str]] = {"forgotten": [], "differing": [], "replaced": []}
     for project, memory in memories:
-        place = USER if project is None else project.id
-        if any((place, text, memory.occurred_at) in remembered for text in spellings.get(memory.id, ())):
-            continue
-        places = ((place, memory.id), (USER, memory.id))
-        reasons = {why_forgotten[place] for place in places if place in why_forgotten}
+        place, text = USER if project is None else project.id, memory.content.strip()
+        places, texts = ((place, memory.id), (USER, memory.id)), spellings.get(memory.id, {text})
+        is_known = any((place, each, memory.occurred_at) in remembered for each in spellings.get(memory.id, ()))
+        reasons = {None} if is_known else {why_forgotten[each] for each in places if each in why_forgotten}
         if not reasons or (reasons == {IMPORT_UNDONE} and memory.forgotten_at is None):
             why_forgotten |= dict.fromkeys(places)
+            valid.add((place, text))
             extended = [
                 MemoryLink(each.id, "contradicts", EXTENDS, now)
                 for each in gone
@@ -182,10 +186,12 @@ def _operations(contents: Contents, run_id: str) -> tuple[list[Operation], list[
             change = ImportMemory(msgspec.structs.replace(memory, links=links), run_id=run_id)
             operations.append(Operation(new_ulid(), project or NO_PROJECT, memory.session_id, now, change))
         elif reasons - {None, IMPORT_UNDONE} and memory.forgotten_at is None:
-            forgotten.append(memory.id)
-        elif texts.get(memory.id, text := memory.content.strip()) != text:
-            differing.append(memory.id)
-    return operations, forgotten, differing
+            only_here["forgotten"].append(memory.id)
+        elif contents_here.get(memory.id, text) != text:
+            only_here["differing"].append(memory.id)
+        elif not (memory.forgotten_at or memory.valid_until) and valid.isdisjoint(product((place, USER), texts)):
+            only_here["replaced"].append(memory.id)
+    return operations, only_here
 
 
 @command(
@@ -217,15 +223,14 @@ def import_(file: str | None, client: str | None, dry_run: bool, allow_secrets: 
     run_id = IMPORTS + new_ulid()
     with notice_when_slow("Reading and checking the memories"):
         contents = _read(file, client, project_here, limit_bytes, allow_secrets=allow_secrets)
-        operations, forgotten, differing = _operations(contents, run_id)
+        operations, only_here = _operations(contents, run_id)
     if dry_run:
         contents.imported = len(operations)
     elif operations:
         with notice_when_slow(f"Importing {count(len(operations), 'memory')}"):
             _import(operations, contents)
     facts = {"run_id": run_id, "dry_run": dry_run, "present": len(contents.memories) - len(operations)}
-    facts |= {name: getattr(contents, name) for name in ("imported", "skipped", "ticked")}
-    facts |= {"forgotten": forgotten, "differing": differing}
+    facts |= only_here | {name: getattr(contents, name) for name in ("imported", "skipped", "ticked")}
     if dry_run:
         memories = [each.change.memory for each in operations if isinstance(each.change, ImportMemory)]
         facts["memories"] = [{"id": memory.id, "content": memory.content} for memory in memories]
@@ -306,9 +311,9 @@ def _summary_lines(facts: Mapping[str, Any], *, is_elsewhere: bool) -> list[str]
     everywhere = " --all-projects" if is_elsewhere else ""
     verb = "would be imported" if facts["dry_run"] else "imported"
     line = f"{count(imported, 'memory')} {verb}, {present:,} already there"
-    remarks = [f"{len(facts['differing']):,} with a different text here"] if facts["differing"] else []
-    if facts["forgotten"]:
-        remarks.append(f"{len(facts['forgotten']):,} forgotten, see 'remembrancer list --forgotten{everywhere}'")
+    reasons = {"differing": "with a different text here", "replaced": "replaced or expired since"}
+    reasons |= {"forgotten": f"forgotten, see 'remembrancer list --forgotten{everywhere}'"}
+    remarks = [f"{len(facts[name]):,} {reason}" for name, reason in reasons.items() if facts[name]]
     line += f" ({', '.join(remarks)})" if remarks else ""
     if facts["skipped"]:
         line += f"; {len(facts['skipped']):,} skipped (the messages above say why)"

@@ -334,6 +334,20 @@ def test_a_text_that_is_remembered_is_not_imported_again_with_or_without_the_tit
     assert "1 memory imported, 1 already there" in done("backup", "import", str(file), home=home)
 
 
+def test_an_import_says_that_a_text_was_replaced_since(home: Path, tmp_path: Path) -> None:
+    file = tmp_path / "deploy.md"
+    file.write_text("# Deploy\n\nOnly on Tuesdays.\n")
+    done("backup", "import", str(file), home=home)
+    done("backup", "export", str(tmp_path / "before"), home=home)
+    done("add", "Only on Mondays.", "--supersedes", *exported_memories(home), home=home)
+    for path in (file, tmp_path / "before"):
+        again = done("backup", "import", str(path), home=home)
+        assert again == "0 memories imported, 1 already there (1 replaced or expired since).\n"
+    done("backup", "export", str(tmp_path / "after"), home=home)
+    again = done("backup", "import", str(tmp_path / "after"), home=home)
+    assert again == "0 memories imported, 2 already there.\n", "it is replaced in the file, too"
+
+
 def test_review_asks_whether_a_section_of_an_edited_file_replaces_the_one_that_it_extends(
     home: Path, tmp_path: Path
 ) -> None:
