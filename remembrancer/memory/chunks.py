@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from functools import cache, lru_cache
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -171,6 +171,14 @@ def shown_chunk(text: str, begin: int) -> str:
 def lines_of(section: str) -> set[str]:
     """The lines of a section without headings and marks of items."""
     return {line.strip(_MARKS) for line in section.splitlines() if not _HEADING.match(line)} - {""}
+
+
+def is_imported(section: str, known: Set[str]) -> bool:
+    """True if each line of a section is known. Ticked items are left out, as by an import, unless the open item is
+    known, and so was ticked later."""
+    lines = lines_of(section)
+    is_left_out = (line[:3] in ("x] ", "X] ") and line[3:] not in known for line in lines - known)
+    return not lines.isdisjoint(known) and all(is_left_out)
 
 
 @lru_cache(maxsize=1000)

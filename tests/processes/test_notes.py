@@ -121,9 +121,12 @@ async def test_what_was_imported_is_found_once_as_long_as_the_file_and_its_memor
     home: Path, workspace: Path
 ) -> None:
     note = workspace / "MEMORY.md"
-    note.write_text(DATABASE + "\n## Travel\n\n- The ferry to Helsinki leaves at noon.\n- Trams have seats.\n")
+    note.write_text(
+        DATABASE
+        + "\n## Travel\n\n- The ferry to Helsinki leaves at noon.\n- Trams have seats.\n## TODO\n\n- [x] Buy bread.\n"
+    )
     imports = partial(done, "backup", "import", str(note), home=home, directory=workspace)
-    assert imports().startswith("3 memories imported, 0 already there.")
+    assert imports().startswith("3 memories imported, 0 already there; ")
     async with note_session(home, workspace) as client:
 
         async def where(query: str, **arguments: Any) -> list[str]:
@@ -137,11 +140,11 @@ async def test_what_was_imported_is_found_once_as_long_as_the_file_and_its_memor
         assert await paths(client, "ferry to Helsinki") == ["MEMORY.md"]
         note.write_text(note.read_text().replace("noon", "nine"))
         assert await where("ferry to Helsinki") == [ferry, "note"]
-        assert (await asyncio.to_thread(imports)).startswith("1 memory imported, 2 already there.")
+        assert (await asyncio.to_thread(imports)).startswith("1 memory imported, 2 already there; ")
         assert await where("ferry to Helsinki") == [changed, ferry]
         renamed = note.rename(workspace / "memory" / "travel.md")
         again = partial(done, "backup", "import", str(renamed), home=home, directory=workspace)
-        assert (await asyncio.to_thread(again)).startswith("0 memories imported, 3 already there.")
+        assert (await asyncio.to_thread(again)).startswith("0 memories imported, 3 already there; ")
         assert await where("ferry to Helsinki") == [changed, ferry]
         await asyncio.to_thread(done, "undo", "--yes", home=home, directory=workspace)
         assert await where("ferry to Helsinki") == [ferry, "note"]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from remembrancer.commands.backup import read_archive
 from remembrancer.commands.import_ import read_export
 from remembrancer.commands.output_files import new_file, target_of
-from remembrancer.memory.chunks import MOST_HEADINGS, lines_imported, lines_of, shown_chunk
+from remembrancer.memory.chunks import MOST_HEADINGS, is_imported, lines_imported, lines_of, shown_chunk
 from remembrancer.memory.export_format import (
     EndLine,
     Line,
@@ -209,6 +209,14 @@ def test_the_memories_of_a_note_have_all_of_its_lines_but_ticked_items_and_links
     known = set[str]().union(*(lines_imported(each.content) for each in sections(case["text"])))
     missing = lines_of(shown_chunk(case["text"].strip(), 0)) - known
     assert all(each.lower().startswith("x]") or ".md)" in each for each in missing), missing
+
+
+@pytest.mark.parametrize(("note", "before", "is_hidden"), cases("export_format", "imported"))
+def test_a_note_is_hidden_by_its_memories_unless_a_line_was_changed_or_an_item_ticked(
+    note: str, before: str, is_hidden: bool
+) -> None:
+    known = set[str]().union(*(lines_imported(each.content) for each in sections(before)))
+    assert is_imported(note, known) is is_hidden
 
 
 def test_only_the_first_parts_of_a_long_line_may_be_headings() -> None:

@@ -4,17 +4,17 @@ memories, and notes. Rows of all spaces are queried together; words and vectors 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 import msgspec
 
 from remembrancer.actors.sqlite_file import SqliteFile
-from remembrancer.actors.store.file_index import FileMemories, IndexedChunk
+from remembrancer.actors.store.file_index import FileMemories
 from remembrancer.actors.store.records.sqlite_records import Reader, Records
 from remembrancer.actors.store.records.types import Filters, MemoryRecord, RankingFacts
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
-from remembrancer.memory.chunks import lines_imported, lines_of, shown_chunk
+from remembrancer.memory.chunks import is_imported, lines_imported, shown_chunk
 from remembrancer.memory.replacement import REPLACED
 from remembrancer.memory.times.windows import TimeWindow
 from remembrancer.protocol.kinds import Scope
@@ -53,20 +53,18 @@ class View:
         self.notices: list[Notice] = []
 
     def ranking_facts(self, refs: Iterable[Ref], filters: Filters) -> dict[Ref, RankingFacts]:
-        """Memories that do not pass the filters are omitted, and so are notes that were imported as memories."""
+        """Memories that do not pass the filters are omitted, and so are notes that were imported as memories, perhaps
+        from another tree."""
         numbers = list(refs)
         found = self.reader.ranking_facts(numbers, filters) if numbers else {}
         if self._notes is None:
             return found
-        new = self._not_imported(self._notes.chunks(numbers, filters), filters)
-        return found | self._notes.ranking_facts(new, filters)
-
-    def _not_imported(self, chunks: Sequence[IndexedChunk], filters: Filters) -> list[Ref]:
-        """Omit chunks if each of their lines is in a memory that was imported from a file, perhaps in another tree."""
+        chunks = self._notes.chunks(numbers, filters)
         imported = self.reader.from_files(ENDINGS, filters, MOST_IMPORTED) if chunks and self.records else {}
         known = set[str]().union(*map(lines_imported, imported.values()))
-        own = [lines_of(shown_chunk(each.content[each.body :], 0)) if known else set() for each in chunks]
-        return [each.text for each, lines in zip(chunks, own, strict=True) if not lines or not lines <= known]
+        bodies = ((each.text, each.content[each.body :]) for each in chunks)
+        new = [text for text, body in bodies if not (known and is_imported(shown_chunk(body, 0), known))]
+        return found | self._notes.ranking_facts(new, filters)
 
     def load(
         self, refs: Iterable[Ref], filters: Filters | None, replaced_from: float = REPLACED
