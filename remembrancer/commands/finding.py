@@ -202,7 +202,7 @@ def search(
     weaker = f"{count(others, 'weaker result')} ({how})" if others > 0 and not is_open else ""
     may_answer = any(memory.get("answers") != "hardly" for memory in memories)  # always true after a search by words
     is_partial = bool(set(warnings.values()) - {"project_moved"})
-    nearest = "" if is_partial or may_answer else "There may be no answer here. The closest results:"
+    nearest = "" if is_partial or may_answer else "None of these surely answers. The closest results:"
     return _listing(memories, warnings, note=nearest, most=most, more=weaker)
 
 

@@ -202,7 +202,7 @@ def test_a_list_says_what_is_forgotten_and_a_search_how_surely_each_answers(shel
     done = shell.run("search", "purple elephants")
     assert done.returncode == exit_codes.OK, "something was found"
     assert done.stdout.endswith("\tWe deploy on Tuesdays\t\n")
-    assert done.stderr == (nearest := "There may be no answer here. The closest results:\n")
+    assert done.stderr == (nearest := "None of these surely answers. The closest results:\n")
     open_end = shell.json("add", "Paint the boat", "--kind", "open_end")["memory_id"]
     shell.until_drained()
     assert shell.run("search", "--open", "purple elephants").stderr == nearest
@@ -625,7 +625,7 @@ def test_a_search_at_a_terminal_shows_the_best_five_and_how_many_are_weaker(shel
     assert (len(json.loads(printed.stdout)["memories"]), printed.stderr) == (8, ""), "none is left out"
     assert len(shell("search", "ferry", "harbour", "--all").splitlines()) == 8
     _, shown = shell.at_a_terminal("search", "purple elephants in a bathtub")
-    assert "There may be no answer here. The closest results:" in shown
+    assert "None of these surely answers. The closest results:" in shown
     for thing in ("the pager", "a mooring", "the tide table", "her opinion", "a rope", "the invoice", "two lanterns"):
         shell("add", f"Ask Lucia for {thing}", "--kind", "open_end")
     assert len(shell("search", "--open", "Lucia").splitlines()) == 7, "of what is open, all is shown"

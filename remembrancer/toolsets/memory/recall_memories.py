@@ -55,9 +55,9 @@ TO_SETTLE: Final = (
     "update_memory(possibly_superseded_by, supersedes=[id]) if it is replaced, "
     "add_links=[{relation: related_to, target: id}] if both are true"
 )
-NEAREST: Final = "The query may have no answer here; these are the closest memories."
+NEAREST: Final = "No memory surely answers the query; these are the closest."
 STANDING_NOTE: Final = (
-    "The query may have no answer here. If it is a task, the entries without “answers” are rules for it."
+    "No memory surely answers the query. If it is a task, the entries without “answers” are rules for it."
 )
 LEAST_ROOM: Final = 10
 """A lower `limit` leaves no room for memories that apply to every task."""
