@@ -41,6 +41,7 @@ _TO_BE_DONE: Final = re.compile(
     r"|\b(?:should|must) (?:i|we) do\b|\breste à faire\b|\bnoch (?:zu )?tun\b|\bqueda por hacer\b",
     re.IGNORECASE,
 )
+_SUBJECT: Final = re.compile(r"\b(?:(?<=left )to|about|at|for|from|in|of|on|with|beim?|für|vom?|de|en|pour|sur)\b")
 _WORD: Final = re.compile(r"[^\W_]+")
 _NUMERIC: Final = re.compile(r"(?<![\w./-])(\d{1,2})([./])(\d{1,2})\2 ?(\d{4})(?![\w/-])")
 _REWRITINGS: Final = [(pattern_of(words), plain) for words, plain in toml_file("times/phrases.toml")["coming_days"]]
@@ -118,6 +119,11 @@ def asks_for_open_ends(query: str) -> bool:
         return False  # most queries end here: searching for times would double the call's duration
     words = _words_in(without_times(with_plain_days(query)))
     return bool(words & _OPEN or _TO_BE_DONE.search(query)) and words <= _AROUND
+
+
+def asks_about_open_ends(query: str) -> bool:
+    """True for "anything still open on the importer?": the text before a subject asks for all open ends."""
+    return any(asks_for_open_ends(query[: each.start()]) for each in islice(_SUBJECT.finditer(query), 3))
 
 
 def _words_in(text: str) -> set[str]:

@@ -188,6 +188,24 @@ async def test_a_recall_doubts_what_review_asks_about_and_nothing_else(files: Sp
         assert {each.id: each.possibly_superseded_by for each in memories} == doubts
 
 
+async def test_a_question_for_open_ends_about_a_subject_finds_those_first(files: Spaces) -> None:
+    reader = files.store("The importer reads the files of the lantern")
+    end: dict[str, Any] = {"kind": "open_end", "type": "episodic"}
+    own, other, done = (
+        files.store(text, **end, done=is_done)
+        for text, is_done in (
+            ("Write a queue, a log and a help page for the importer of the harbour", False),
+            ("Oil the lantern", False),
+            ("Fix the importer of the lantern", True),
+        )
+    )
+    asked = "anything still open on the importer of the lantern files?"
+    found = await files.found(asked)
+    assert set(found[:2]) == {own, other}
+    assert set(found[2:]) == {reader, done}
+    assert (await files.found(asked.removeprefix("anything still open on ")))[0] == reader
+
+
 @pytest.mark.parametrize("task", ["", "light the lantern"])
 async def test_a_context_marks_what_review_asks_about_and_nothing_else(files: Spaces, task: str) -> None:
     old, new = files.store("The lantern is green"), files.store("The lantern is blue now")

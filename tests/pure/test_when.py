@@ -16,6 +16,7 @@ from remembrancer.browser.history import _start as begin_of
 from remembrancer.browser.memories import day_of as browser_day_of
 from remembrancer.memory.changes import updated
 from remembrancer.memory.open_ends import (
+    asks_about_open_ends,
     asks_for_open_ends,
     due_in,
     due_of_open_end,
@@ -285,6 +286,7 @@ READ: dict[str, Callable[[str], object]] = {
     "moves": lambda text: day_in(moved_to(text, SATURDAY, due_in("by 4 December", SATURDAY))),
     "kinds": lambda text: kind_of(text, SATURDAY),
     "questions": asks_for_open_ends,
+    "subjects": asks_about_open_ends,
     "periods": lambda query: last_day_asked_for(query, SATURDAY),
 }
 """The readers of a text, by the tables of their cases."""

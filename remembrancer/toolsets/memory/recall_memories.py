@@ -229,9 +229,8 @@ async def _standing(nearest: Sequence[RecalledMemory], call: Call) -> list[Liste
 
 
 def _asks_for_open_ends(request: Recall, limit: int | None) -> bool:
-    filters = request.filters
-    is_of_kind = filters == Filters(request.session_id, kinds=(OPEN_END,))
-    asks = asks_for_open_ends(request.query) and (is_of_kind or filters == Filters(request.session_id))
+    is_of_kind = request.filters == Filters(request.session_id, kinds=(OPEN_END,))
+    asks = asks_for_open_ends(request.query) and (is_of_kind or request.filters == Filters(request.session_id))
     return asks or (is_of_kind and limit is None)
 
 

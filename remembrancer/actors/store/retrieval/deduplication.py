@@ -15,7 +15,7 @@ from remembrancer.actors.store.retrieval.candidates import Search
 from remembrancer.actors.store.retrieval.view import Ref, View
 from remembrancer.memory.changes import SAME_EVENT_S
 from remembrancer.memory.decay import has_ended, strength_of
-from remembrancer.memory.open_ends import can_stand_for
+from remembrancer.memory.open_ends import asks_about_open_ends, can_stand_for
 from remembrancer.memory.wording import normalised, same_in_words
 from remembrancer.protocol.kinds import SCOPES, Scope
 from remembrancer.protocol.reads import Recalled, RecalledMemory, Scores, Strategy
@@ -88,6 +88,8 @@ def show(search: Search, ranking: Ranking) -> Recalled:
     left_out = len({ref for ref, _ in ranked[:taken]} | {entry.ref for entry in loaded}) - len(kept)
     found, shown = {ref for ref, _ in ranked}, {entry.record.id for entry in kept}
     ordered = kept if of_a_time else demote_replaced(kept)
+    if asks_about_open_ends(request.query):
+        ordered = sorted(ordered, key=lambda each: not (each.record.is_open and "words" in each.scores.shares))
     entries = [each for each in ordered if each.ref in found or shown.isdisjoint(each.record.superseded_by)][:limit]
     memories = tuple(
         RecalledMemory(
