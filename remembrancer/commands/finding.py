@@ -193,7 +193,8 @@ def search(
     if is_open:
         closed = [each for each in memories if each.get("done") or each.get("superseded_by") or has_ended(each)]
         memories = [each for each in memories if each.get("kind") == OPEN_END and each not in closed]
-    memories = sorted(memories, key=lambda memory: memory.get("relevance_score", 0.0), reverse=True)[:number]
+    if len(where.places) > 1:
+        memories = sorted(memories, key=lambda memory: memory.get("relevance_score", 0.0), reverse=True)[:number]
     if not memories:
         return _listing(memories, warnings, note=_nothing(where, "Nothing was found."), status=exit_codes.FAILED)
     most = len(memories) if is_whole else min(BEST, len(memories))
@@ -349,11 +350,10 @@ def _listing(
     notes = [*as_notes(warnings), *filter(None, (note, "" if at_terminal else more))]
     if not memories:
         return Report(facts, (), status, notes)
-    words = {memory["id"]: memory["content"] for memory in memories if "id" in memory}
     listed: list[Line] = []
     piped, has_projects = [], any("project" in memory for memory in memories)
     for memory in memories[:most]:
-        day, scope, place, marks = _day(memory), memory["scope"], _place(memory), _marks(memory, words)
+        day, scope, place, marks = _day(memory), memory["scope"], _place(memory), _marks(memory)
         kind = str(memory.get("kind") or memory.get("type") or "")
         fields = [place, day, scope, kind, one_line(memory.get("summary") or memory["content"]), ", ".join(marks)]
         piped.append("\t".join(fields + [memory.get("project_name", "")] * has_projects))
@@ -371,23 +371,18 @@ def _place(memory: Answer) -> str:
     return "{path}:{lines[0]}".format(**memory) if "path" in memory else short(memory["id"])
 
 
-def _marks(memory: Answer, words: Mapping[str, str]) -> list[str]:
-    """A memory's marks in a list. `words` has the texts of other listed memories, by id."""
-
-    def named(newer: str) -> str:
-        text, bare = words.get(short(newer), ""), short(newer)
-        return f"“{excerpt(text, QUOTED_CHARACTERS)}” ({bare})" if text else bare
-
+def _marks(memory: Answer) -> list[str]:
+    newer = f"“{excerpt(memory.get('newer', ''), QUOTED_CHARACTERS)}” "
     marks = [name for name in ("expired", "done") if memory.get(name) or (name == "expired" and has_ended(memory))]
     marks += [f"made of {count(len(sources), 'memory')}"] if (sources := memory.get("derived_from")) else []
     if at := memory.get("forgotten_at"):
         marks.insert(0, f"forgotten {local_time(at)[:10]}")
     elif (changed := local_time(memory.get("updated", ""))[:10]) > _day(memory):
         marks.append(f"changed {changed}")
-    if newer := memory.get("superseded_by"):
-        marks.append(f"replaced by {named(newer[0])}")
-    elif newer := memory.get("possibly_superseded_by"):
-        marks.append(f"outdated by {named(newer[0])}?")
+    if by := memory.get("superseded_by"):
+        marks.append(f"replaced by {newer}({short(by[0])})")
+    elif by := memory.get("possibly_superseded_by"):
+        marks.append(f"outdated by {newer}({short(by[0])})?")
     if due := local_time(memory.get("due", "")):
         marks.append(f"overdue since {due}" if memory.get("overdue") else f"due {due}")
     return [*marks, "likely"] if memory.get("answers") == "likely" else marks
@@ -531,7 +526,7 @@ def _details(where: Where, answer: Answer, clients: Mapping[str, str]) -> list[L
     own = f"{(answer.get('kind') or answer['type']).replace('_', ' ')} of the {answer['scope']}"
     tags = "".join(f"  #{tag}" for tag in answer["tags"])
     state = [answer["status"]] if answer["status"] != "active" else []
-    state += _marks({name: answer[name] for name in ("valid_until", "done", "due", "overdue") if name in answer}, {})
+    state += _marks({name: answer[name] for name in ("valid_until", "done", "due", "overdue") if name in answer})
     lines = [answer["content"], "", f"{', '.join([own, *state])}, importance {answer['importance']:g}{tags}"]
     version = answer.get("version")
     changed = f", changed {minute(answer['updated_at'])} (version {version})" if version and version > 1 else ""

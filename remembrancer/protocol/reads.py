@@ -91,6 +91,8 @@ class ListedMemory(ShownFields, frozen=True, kw_only=True):
     possibly_superseded_by: tuple[str, ...] = ()
     """Ids of newer memories that probably (in a recall: possibly) replace it, according to links made with the vectors;
     see `REPLACED` in `memory/replacement.py`."""
+    newer: str | None = None
+    """The beginning of the memory that replaces it or most probably does, on one line."""
     origin: FileSource | None = None
     """The kind of file that this is a part of (`lines` of `source`); None for a memory."""
     lines: tuple[int, int] | None = None

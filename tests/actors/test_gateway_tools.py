@@ -124,6 +124,9 @@ async def test_the_call_for_two_that_are_both_true_settles_no_other_doubt_about_
         return {newer for each in found if each["id"] == old for newer in each.get("possibly_superseded_by", ())}
 
     assert await doubts() == {one, two}
+    (alone,) = (await client.call("recall_memories", query=texts[0], limit=1))["memories"]
+    (beside, *_) = (await client.call("recall_memories", query=texts[0], limit=9))["memories"]
+    assert (alone["newer"] in texts, beside.get("newer")) == (True, None), "quoted if it is not in the answer"
     near = near_of([NearMemory(old, texts[0], one)], ())
     named = re.fullmatch(r"(\w+)\((\w+), add_links=\[{relation: (\w+), target: (\w+)}\]\)", near["if_both_hold"])
     assert named is not None

@@ -179,7 +179,9 @@ async def test_a_recall_doubts_what_review_asks_about_and_nothing_else(files: Sp
     old, new = files.store("The lantern is green"), files.store("The lantern is blue now")
     for earlier, later in (*itertools.pairwise(sprints), (old, new)):
         files.run(AddLink(later, earlier, "contradicts"))
-    doubts = {each.id: each.possibly_superseded_by for each in (await files.recall("lantern")).memories}
+    recalled = (await files.recall("lantern")).memories
+    assert {each.id: each.newer for each in recalled if each.newer} == {old: "The lantern is blue now"}
+    doubts = {each.id: each.possibly_superseded_by for each in recalled}
     assert doubts == {old: (new,), new: ()} | dict.fromkeys(sprints, ()), "a series is not asked about"
     listed = list_memories(ListMemories(SESSION, project=PROJECT, limit=9), files.view()).memories
     assert [each.id for each in listed] == [new, old, *reversed(sprints)], "the latest first"

@@ -468,6 +468,7 @@ def test_the_timeline_the_sessions_and_what_waits_for_a_person_are_shown(visit: 
     today = visit.get("/today")
     session = re.findall(r"/sessions/(session:http[^\"?]+)", today)[0]
     assert Page(today).text.index("port 9090") < Page(today).text.index("port 8080")
+    assert "may be outdated by “The API listens on port 9090 now”" in Page(visit.get("/?q=port+8080")).text
     page = visit.get("/review")
     text = Page(page).text
     assert "may replace" in text

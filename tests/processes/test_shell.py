@@ -322,6 +322,7 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
     assert (newer, "10 minutes" in shell("show", imported)) == (new, True)
     listed = {each["id"]: each.get("possibly_superseded_by") for each in shell.json("list")["memories"]}
     assert (listed[new], listed[imported]) == (None, [new])
+    assert f"outdated by “Build timeout is 45 minutes” ({new})?" in shell("list", "--until", "30d"), "also by itself"
     shown = shell("show", imported)
     assert f"imported {datetime.now():%Y-%m}" in shown
     assert f", dated {datetime.fromtimestamp(day):%Y-%m-%d}" in shown

@@ -273,4 +273,4 @@ def test_a_change_is_by_a_person_or_a_client_and_on_another_machine(session_id: 
 
 
 def test_a_list_marks_a_memory_that_was_made_of_others() -> None:
-    assert finding._marks({"derived_from": ["m_1", "m_2"]}, {}) == ["made of 2 memories"]
+    assert finding._marks({"derived_from": ["m_1", "m_2"]}) == ["made of 2 memories"]

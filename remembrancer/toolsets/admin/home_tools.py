@@ -65,7 +65,7 @@ async def listed(call: Call, request: ListMemories, shown: Callable[[ListedMemor
 def _listed(memory: ListedMemory) -> Answer:
     shown = {
         **fields_of(memory, "id", "content", "type", "scope", "importance", "created_at", "access_count"),
-        **set_fields(memory, "tags", *_DETAILS, "derived_from", "superseded_by", "possibly_superseded_by"),
+        **set_fields(memory, "tags", *_DETAILS, "derived_from", "superseded_by", "possibly_superseded_by", "newer"),
     }
     changed = {"updated": iso(memory.updated_at)} if memory.version > 1 else {}
     return shown | changed | standing_of(memory)

@@ -29,7 +29,7 @@ SETTLED: Final = {
 CLOSED: Final = {"if_done": "update_memory(id, done=true)"}
 FORGOTTEN: Final = {"if_replaced": "forget_memory(id)"}
 SUPERSEDED: Final = {"if_wrong": "restore_memory(superseded id)"}
-ENDED: Final = ("valid_until", "invalid_reason", "superseded_by", "possibly_superseded_by")
+ENDED: Final = ("valid_until", "invalid_reason", "superseded_by", "possibly_superseded_by", "newer")
 MOST_LINES, MOST_LINES_IF_LIKELY = 5, 2
 """The maximum number of one-line memories if no limit is given: by default, and if there is a likely answer."""
 WORDS_OF_LINE: Final = 14

@@ -17,6 +17,7 @@ from remembrancer.memory.open_ends import asks_for_open_ends, last_day_asked_for
 from remembrancer.memory.promotion import used_in
 from remembrancer.memory.relevance import LIKELY, is_given_whole, is_question
 from remembrancer.memory.replacement import replaced_among
+from remembrancer.memory.sentences import excerpt
 from remembrancer.memory.text import check_text, neutralised
 from remembrancer.memory.tokens import CHARACTERS_A_TOKEN, beginning_within, estimate_tokens
 from remembrancer.protocol.browsing import MOST_PAIRS, FindUndecided
@@ -143,8 +144,11 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
         if has_room and may_be_task and not (is_answered or is_narrowed):
             standing = {each.id: each for each in await _standing(recalled.memories, call) if each.id not in full}
     memories = [each for each in memories if standing.keys().isdisjoint((each.id, *each.superseded_by))]
+    shown = {each.id for each in memories}
 
     def entry_of(memory: RecalledMemory) -> Answer:
+        if not (detail or shown.isdisjoint((*memory.superseded_by, *memory.possibly_superseded_by))):
+            memory = structs.replace(memory, newer=None)
         if memory.id in full:
             # Each open end is an answer to a question about all open ends, whatever it says.
             return memory_of(memory, detail=detail, is_judged=not is_unjudged and memory.id not in open_ends)
@@ -220,11 +224,9 @@ async def _standing(nearest: Sequence[RecalledMemory], call: Call) -> list[Liste
     given = [each for each, used in zip(unseen, tokens, strict=True) if used <= STANDING_TOKENS]
     if given:  # lists do not mark all pairs in Review
         review = await call.ask(FindUndecided(*call.caller.viewer, MOST_PAIRS, alike=False))
-        newer = {each.older.id: (each.newer.id,) for each in reversed(review.pairs)}
-        given = [
-            structs.replace(each, possibly_superseded_by=newer.get(each.id, each.possibly_superseded_by))
-            for each in given
-        ]
+        later = {each.older.id: each.newer for each in reversed(review.pairs)}
+        doubts = {of: {"possibly_superseded_by": (by.id,), "newer": excerpt(by.content)} for of, by in later.items()}
+        given = [structs.replace(each, **doubts.get(each.id, {})) for each in given]
     return given
 
 

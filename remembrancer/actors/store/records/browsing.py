@@ -22,6 +22,7 @@ from remembrancer.memory.changes import MOVE_UNDONE, RESTORED, UNDONE, undoing
 from remembrancer.memory.decay import DAY_S
 from remembrancer.memory.open_ends import closes
 from remembrancer.memory.replacement import PROBABLE, RIVAL, counted_among, frame_of, two_things
+from remembrancer.memory.sentences import excerpt
 from remembrancer.protocol.browsing import (
     ActivityRead,
     FindUndecided,
@@ -347,13 +348,18 @@ def _without_rivals(waiting: Sequence[Pair]) -> list[Pair]:
 
 
 def doubted_in_review(records: Reader, session_id: str, memories: Sequence[Listed]) -> tuple[Listed, ...]:
-    """Clear the doubtful flag on memories that Review does not list as doubtful."""
-    if not any(each.possibly_superseded_by for each in memories):
+    """Clear the doubtful flag on memories that Review does not list as doubtful, and quote what may replace others."""
+    if not any(each.superseded_by or each.possibly_superseded_by for each in memories):
         return tuple(memories)
     pairs = {(pair.older.id, pair.newer.id) for pair in pairs_in_review(records, session_id)}
 
-    asked = (tuple(by for by in each.possibly_superseded_by if (each.id, by) in pairs) for each in memories)
-    return tuple(map(lambda memory, by: msgspec.structs.replace(memory, possibly_superseded_by=by), memories, asked))
+    doubts = [tuple(by for by in each.possibly_superseded_by if (each.id, by) in pairs) for each in memories]
+    first = ["".join((*each.superseded_by, *by)[:1]) for each, by in zip(memories, doubts, strict=True)]
+    texts = {each.id: excerpt(each.content) for each in records.load([*records.numbers_of(first)], None).values()}
+    return tuple(
+        msgspec.structs.replace(each, possibly_superseded_by=by, newer=texts.get(newer))
+        for each, by, newer in zip(memories, doubts, first, strict=True)
+    )
 
 
 def _graph(records: Reader, request: ReadGraph) -> GraphFound:

@@ -30,7 +30,7 @@ from remembrancer.protocol.kinds import OPEN_END, STANDING
 from remembrancer.protocol.reads import Counts, LinkedMemory, Order
 
 MAX_LINKED_IDS: Final = {"near_duplicates": 5, "derived_from": 20, "possibly_superseded_by": 5, "superseded_by": 5}
-NO_COLUMNS: Final = frozenset({*MAX_LINKED_IDS, "number", "forgotten", "origin", "lines"})
+NO_COLUMNS: Final = frozenset({*MAX_LINKED_IDS, "newer", "number", "forgotten", "origin", "lines"})
 """The fields of a listed memory that are read from elsewhere, or that belong to files."""
 LISTED_COLUMNS: Final = ("number", *(name for name in MemoryRecord.__struct_fields__ if name not in NO_COLUMNS))
 _LISTED: Final = ", ".join(f"m.{name}" for name in LISTED_COLUMNS)

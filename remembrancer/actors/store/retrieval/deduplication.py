@@ -143,18 +143,15 @@ def demote_replaced(entries: Sequence[Entry]) -> list[Entry]:
             return
         begun.add(entry.record.id)
         scores = _raised(_raised(entry.scores, replaced), inherited.get(entry.record.id, replaced))
-        behind = []
-        for newer in (*entry.record.superseded_by, *entry.record.possibly_superseded_by):
-            if (later := known.get(newer)) is None:
-                continue
+        certain = entry.record.superseded_by
+        newer = [known[each] for each in (*certain, *entry.record.possibly_superseded_by) if each in known]
+        for later in newer:
             # Without the penalty for being replaced itself, so that the last memory of a chain comes first.
             own = later.scores.final - later.scores.shares.get("outdated", 0.0)
-            if newer in entry.record.superseded_by or own >= CLOSE * entry.scores.final:
+            if later.record.id in certain or own >= CLOSE * entry.scores.final:
                 place(later, scores)
-            else:
-                behind.append(later)
         ordered.append(replace(entry, scores=scores))
-        for later in behind:
+        for later in newer:
             place(later, later.scores)
 
     for entry in entries:
