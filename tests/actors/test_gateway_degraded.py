@@ -3,10 +3,9 @@
 import json
 import os
 import re
-import shutil
 import sqlite3
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -27,7 +26,6 @@ from remembrancer.protocol.errors import (
     InternalError,
     MemoryUnavailable,
     QueueFull,
-    StorageFull,
 )
 from remembrancer.protocol.reads import ContextGathered, Recall, Recalled, TakeNear
 from remembrancer.protocol.sockets import Reply
@@ -502,40 +500,18 @@ async def test_an_applied_write_leaves_no_byte_once_its_memory_is_erased(queue: 
 
 
 @pytest.mark.parametrize("harm", [Path.unlink, lambda path: os.truncate(path, 0)], ids=["deleted", "emptied"])
-async def test_a_disk_without_room_for_the_new_file_loses_no_queued_write(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: Callable[[Path], None]
+async def test_a_queue_whose_file_was_taken_away_refuses_writes_until_it_is_opened_again(
+    queue: WriteQueue, tmp_path: Path, harm: Callable[[Path], None]
 ) -> None:
-    path = tmp_path / "queue.db"
-    async with opened(path) as queue:
+    harm(tmp_path / "queue.db")
+    with pytest.raises(MemoryUnavailable, match="removed or replaced"):
         await queue.append(operation(1))
-        harm(path)
-        with monkeypatch.context() as full:
-            full.setattr(write_queue, "_opened", Mock(side_effect=StorageFull("no room")))
-            with pytest.raises(StorageFull):
-                await queue.append(operation(2))
-        with monkeypatch.context() as failing:
-            failing.setattr(Path, "rename", Mock(side_effect=OSError("no room")))
-            with pytest.raises(MemoryUnavailable):
-                await queue.append(operation(2))
-        with suppress(MemoryUnavailable):  # the next call has the new file
-            await queue.append(operation(3))
-        await queue.append(operation(3))
-        assert "1 queued writes could be read, and will be applied" in (queue.damage or "")
-        shutil.copy(path, kept := tmp_path / "kept.db")
-        shutil.copy(f"{path}-wal", f"{kept}-wal")  # as a crash would leave them
-    async with opened(kept) as queue:
-        assert await queue.head("p_0", 10, 10_000) == [operation(1), operation(3)]
-
-
-async def test_a_file_that_lacks_a_column_is_made_anew_with_its_writes(tmp_path: Path) -> None:
-    path = tmp_path / "queue.db"
-    async with opened(path) as queue:
-        await queue.append(operation(1))
-    write_rows(path, "ALTER TABLE rejected RENAME COLUMN code TO error")
-    async with opened(path) as queue:
-        assert await queue.head("p_0", 10, 10_000) == [operation(1)]
-        await queue.settle([], {operation(1).operation_id: Failure("invalid_input", "it was erased")})
-        assert (queue.depth, queue.rejected) == (0, 1)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(Drain(queue, Mock(), lambda _: None, lambda *_: None).run)
+        await until(lambda: queue.problem is None)
+        tasks.cancel_scope.cancel()
+    await queue.append(operation(1))
+    assert await queue.head("p_0", 10, 10_000) == [operation(1)]
 
 
 @pytest.mark.parametrize(("writes", "damaged"), [(1, slice(-4096, None)), (300, slice(-4096, None)), (1, slice(None))])

@@ -75,8 +75,8 @@ class QueuedRow(NamedTuple):
 
 
 class QueueFile:
-    """The open file, for one thread. Refused operations move to a separate table, with the reason. The readable rows of
-    a damaged or deleted file are copied to a new one, a damaged file is set aside, and `damage` says so."""
+    """The open file, for one thread. Refused operations move to a separate table, with the reason. Opening a damaged
+    file sets it aside, and copies its readable rows to a new one; `damage` says so."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -88,25 +88,15 @@ class QueueFile:
                 if problem_of(path) is not None:
                     raise
                 with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as source:
-                    self._file = self._renewed(source, f"was damaged ({error.__cause__ or error})")
+                    self._renew(source, error.__cause__ or error)
+                self._file = _opened(path)
         with suppress(RemembrancerError), self._action() as database:
             database.execute("DELETE FROM rejected WHERE rejected_at < ?", (time.time() - REJECTED_KEPT_S,))
 
     @contextmanager
     def _action(self, *, reads: bool = False) -> Iterator[sqlite3.Connection]:
-        """If the file is damaged, this action raises `MemoryUnavailable`, and the next one uses a new file."""
-        with self._explained():
-            if not self._path.exists():  # writes to a deleted file would be lost at the end of this process
-                self._renew("was deleted")
-            try:
-                if self._file.is_replaced:
-                    file, self._file = self._file, _opened(self._path)
-                    file.close()
-                with self._file.reading() if reads else self._file.transaction() as database:
-                    yield database
-            except RecordsUnusable as error:
-                self._renew(f"was damaged ({error.__cause__ or error})")
-                raise MemoryUnavailable(f"{self.damage}; call again") from error
+        with self._explained(), self._file.reading() if reads else self._file.transaction() as database:
+            yield database
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -115,13 +105,8 @@ class QueueFile:
         except (FileLocked, RecordsUnusable, InternalError, sqlite3.Error, OSError) as error:
             raise MemoryUnavailable(f"the write queue {self._path} cannot be used: {error}") from error
 
-    def _renew(self, what: str) -> None:
-        file = self._file
-        self._file = self._renewed(file.writer, what)
-        file.close()
-
-    def _renewed(self, source: sqlite3.Connection, what: str) -> SqliteFile:
-        """Set the file aside, and continue in a new one with the readable rows of `source`."""
+    def _renew(self, source: sqlite3.Connection, why: BaseException) -> None:
+        """Set the file aside, and put a new one with the readable rows of `source` in its place."""
         fresh = self._path.with_suffix(".new")
         delete_database(fresh)
         with closing(_opened(fresh)) as target:
@@ -132,30 +117,31 @@ class QueueFile:
         for old, new in zip(database_files(self._path), database_files(aside), strict=True):
             if old.exists():
                 old.rename(new)
-        self.damage = f"the write queue's file {what}: {kept} queued writes could be read, and will be applied"
-        if aside.exists():
-            self.damage += f". The old file is kept as {aside.name}"
+        self.damage = (
+            f"the write queue's file was damaged ({why}): {kept} queued writes could be read, and will be applied. The "
+            f"old file is kept as {aside.name}"
+        )
         fresh.rename(self._path)
-        source.close()  # before the new file is opened, since SQLite deletes the log by name when it closes
         logger.error("the write queue was recreated", extra={"reason": self.damage})
-        return _opened(self._path)
 
-    def erase(self, memory_id: str) -> None:
-        """Raises `MemoryUnavailable` if the file is being read, because its log may then still contain the memory."""
+    def erase(self, memory_id: str) -> int:
+        """Returns the number of operations set aside. Raises `MemoryUnavailable` if the file is being read, because its
+        log may then still contain the memory."""
         with self._action() as database:
             for table in _COLUMNS:
                 database.execute(f"DELETE FROM {table} WHERE memory_id = ?", (memory_id,))  # noqa: S608 - our names
+            rejected = _rejected_in(database)
         with self._explained():
             if not self._file.empty_log():
                 raise FileLocked("another program is reading it, and its log may still contain the memory")
         drop_copies(self._path)
+        return rejected
 
     def waiting(self) -> tuple[list[tuple[str, str, str]], int]:
         """The waiting operations, oldest first (lane, id and memory of each), and the number of rejected ones."""
         with self._action(reads=True) as database:
             rows = database.execute("SELECT lane, operation_id, memory_id FROM queued ORDER BY sequence").fetchall()
-            (rejected,) = database.execute("SELECT count(*) FROM rejected").fetchone()
-        return rows, rejected
+            return rows, _rejected_in(database)
 
     def append(self, row: QueuedRow) -> None:
         with self._action() as database:
@@ -195,11 +181,14 @@ class QueueFile:
             )
             removed = [(operation_id,) for operation_id in (*applied, *rejected)]
             database.executemany("DELETE FROM queued WHERE operation_id = ?", removed)
-            (set_aside,) = database.execute("SELECT count(*) FROM rejected").fetchone()
-        return int(set_aside)
+            return _rejected_in(database)
 
     def close(self) -> None:
         self._file.close()
+
+
+def _rejected_in(database: sqlite3.Connection) -> int:
+    return int(database.execute("SELECT count(*) FROM rejected").fetchone()[0])
 
 
 def _opened(path: Path) -> SqliteFile:
@@ -207,10 +196,6 @@ def _opened(path: Path) -> SqliteFile:
         raise RecordsUnusable("it is empty")
     file = SqliteFile(path, SCHEMA, wait_s=LOCKED_S)
     try:
-        for table, columns in _COLUMNS.items():
-            there = {name for (name,) in file.read("SELECT name FROM pragma_table_info(?)", (table,))}
-            if not there.issuperset(columns.split(", ")):
-                raise RecordsUnusable(f"it lacks columns of the table {table}")
         if (found := damage_in(file.writer)) is not None:
             raise RecordsUnusable(found)
     except BaseException:
@@ -282,15 +267,24 @@ class WriteQueue:
 
     async def open(self) -> None:
         """If the file cannot be opened, it stays unchanged, and `problem` gives the reason."""
+        await self.aclose()
         try:
-            self._file = await self._in_thread(partial(QueueFile, self._path))
-            await self._count()
+            file = self._file = await self._in_thread(partial(QueueFile, self._path))
+            rows, self.rejected = await self._in_thread(file.waiting)
         except RemembrancerError as error:
-            if self.problem != error.message:
-                logger.error("the write queue cannot be used", extra={"code": error.code, "reason": error.message})
-            self.problem = error.message
-        else:
-            self.problem = None
+            self._note_problem(error)
+            return
+        self.problem, self.damage = None, file.damage or self.damage
+        for lane in self.lanes.values():
+            lane.waiting.clear()
+        for row in rows:
+            self._add(*row)
+        self._remove(())
+
+    def _note_problem(self, error: RemembrancerError) -> None:
+        if self.problem != error.message:
+            logger.error("the write queue cannot be used", extra={"code": error.code, "reason": error.message})
+        self.problem = error.message
 
     async def aclose(self) -> None:
         """May be called twice."""
@@ -338,10 +332,8 @@ class WriteQueue:
                 await self._do(lambda file: file.append(row))
         except RemembrancerError:
             if queued_in is None:
-                self._remove([operation_id])
-                self.announce()  # reads may be waiting for it
+                self._remove([operation_id])  # reads may be waiting for it
             raise
-        self._add(row.lane, operation_id, row.memory_id)  # meanwhile, the queue may have been recounted
         self.announce()
 
     def _add(self, lane: str, operation_id: str, memory_id: str) -> None:
@@ -352,6 +344,7 @@ class WriteQueue:
             for lane in self.lanes.values():
                 lane.waiting.pop(operation_id, None)
         self.lanes = {name: lane for name, lane in self.lanes.items() if lane.waiting}
+        self.announce()
 
     async def head(self, lane: str, count: int, size_bytes: int) -> list[Operation]:
         oldest, unreadable = await self._do(lambda file: file.head(lane, count, size_bytes))
@@ -363,11 +356,11 @@ class WriteQueue:
     async def settle(self, applied: Sequence[str], rejected: Mapping[str, Failure]) -> None:
         self.rejected = await self._do(lambda file: file.settle(applied, rejected, time.time()))
         self._remove((*applied, *rejected))
-        self.announce()
 
     async def erase(self, memory_id: str) -> None:
-        await self._do(lambda file: file.erase(memory_id))
-        await self._count()
+        self.rejected = await self._do(lambda file: file.erase(memory_id))
+        waiting = [item for lane in self.lanes.values() for item in lane.waiting.items()]
+        self._remove(operation_id for operation_id, about in waiting if about == memory_id)
 
     async def wait_empty(self, *lanes: str) -> None:
         """Wait until no operation is queued in these lanes. Lanes that are stuck are ignored."""
@@ -384,23 +377,9 @@ class WriteQueue:
             raise MemoryUnavailable(self.problem or "the write queue is closed")
         try:
             return await self._in_thread(lambda: work(file))
-        finally:
-            if file.damage != self.damage:
-                with suppress(RemembrancerError):  # the next action counts again
-                    await self._count()
-
-    async def _count(self) -> None:
-        file = self._file
-        assert file is not None
-        damage = file.damage
-        rows, rejected = await self._in_thread(file.waiting)
-        self.damage, self.rejected = damage, rejected
-        for lane in self.lanes.values():
-            lane.waiting.clear()
-        for row in rows:
-            self._add(*row)
-        self._remove(())
-        self.announce()
+        except MemoryUnavailable as error:
+            self._note_problem(error)  # `Drain` opens the file again
+            raise
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         def alone() -> T:
@@ -442,7 +421,7 @@ class Drain:
                 is_done = await self._round()
             except RemembrancerError as error:
                 logger.warning("the write queue cannot be drained now", extra={"reason": error.message})
-                is_done = True
+                is_done, changed = True, self._queue.changed
             if is_done:
                 with anyio.move_on_after(RETRY_S if self._queue.depth or self._queue.problem else None):
                     await changed.wait()
