@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-import sqlite3
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -95,7 +94,7 @@ class View:
         read = partial(self.shared.shown, project=project, memory_id=memory_id, session_id=session_id, since=since)
         try:
             rows = await anyio.to_thread.run_sync(partial(read, limit=MAX_SHOWN_ROWS))
-        except (RemembrancerError, sqlite3.Error, OSError) as error:
+        except (RemembrancerError, OSError) as error:
             self.notices.append(Notice("records_unusable", f"The log of shown memories cannot be read: {error}"))
             return ()
         return [each for each in rows if each.at < until]

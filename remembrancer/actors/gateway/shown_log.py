@@ -100,11 +100,12 @@ class ShownLog:
                     rows = [each._replace(question=masked(each.question)[:MAX_QUESTION]) for each in batch]
                     connection.executemany("INSERT INTO shown VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
                     connection.execute("DELETE FROM shown WHERE at < ?", (time.time() - self._kept_s,))
-            except (sqlite3.Error, OSError, RemembrancerError) as error:
+            except (OSError, RemembrancerError) as error:
                 logger.warning("shown memories cannot be logged", extra={"reason": str(error)})
 
-    def erase(self, memory_ids: Sequence[str], quotes: Sequence[str], project: str) -> None:
-        """Delete all entries of these memories, and a project's questions that contain the beginning of a quote."""
+    def erase(self, memory_ids: Sequence[str], quotes: Sequence[str] = (), project: str = "") -> None:
+        """Delete all entries of these memories, and a project's questions that contain the beginning of a quote. Raises
+        `MemoryUnavailable`."""
         with self._writing:
             if self._pending:
                 self.flush()
@@ -119,11 +120,8 @@ class ShownLog:
     def move(self, old: str, new: str) -> None:
         """Move a project's entries to another project. Any process may call this. Raises `MemoryUnavailable`."""
         if self._path.exists():
-            try:
-                with _opened(self._path) as connection:
-                    connection.execute("UPDATE shown SET project = ? WHERE project = ?", (new, old))
-            except sqlite3.Error as error:
-                raise MemoryUnavailable(f"{self._path} cannot be changed: {error}") from error
+            with _opened(self._path) as connection:
+                connection.execute("UPDATE shown SET project = ? WHERE project = ?", (new, old))
 
     def read(
         self, *, project: str = "", memory_id: str = "", session_id: str = "", since: float = 0.0, limit: int = 100
@@ -148,7 +146,10 @@ class ShownLog:
 def _opened(path: Path) -> Iterator[sqlite3.Connection]:
     if not path.exists():
         path.touch(mode=0o600)
-    with closing(sqlite3.connect(path, timeout=1.0)) as connection, connection:
-        connection.execute("PRAGMA secure_delete = ON")
-        SCHEMA.migrate(connection, path)
-        yield connection
+    try:
+        with closing(sqlite3.connect(path, timeout=1.0)) as connection, connection:
+            connection.execute("PRAGMA secure_delete = ON")
+            SCHEMA.migrate(connection, path)
+            yield connection
+    except sqlite3.Error as error:
+        raise MemoryUnavailable(f"the log of shown memories, {path}, cannot be used: {error}") from error

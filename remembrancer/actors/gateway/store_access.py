@@ -4,7 +4,6 @@ read waits for a restarting store for as long as the call may take, and then get
 import asyncio
 import logging
 import math
-import sqlite3
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
@@ -235,20 +234,14 @@ class StoreAccess(MemoryService):
             found = await self.require(GetMemory(operation.project, operation.session_id, memory_id), ERASE_S)
             quotes = quotable(texts_of(found.memory, found.memory.history))
             await self._queue.erase(memory_id)
-            await self._erase_shown((memory_id,), quotes, operation.project.id)
+            await anyio.to_thread.run_sync(self.shown_log.erase, (memory_id,), quotes, operation.project.id)
         reply = await self.require(Submit(operation, quotes), ERASE_S)
         assert isinstance(reply.result, ErasedResult)
         self._answers.clear()
         if reply.result.also_erased:
-            await self._erase_shown(reply.result.also_erased)
+            await anyio.to_thread.run_sync(self.shown_log.erase, reply.result.also_erased)
         self.writes.note(operation)
         return reply.result
-
-    async def _erase_shown(self, memory_ids: Sequence[str], quotes: Sequence[str] = (), project_id: str = "") -> None:
-        try:
-            await anyio.to_thread.run_sync(self.shown_log.erase, memory_ids, quotes, project_id)
-        except sqlite3.Error as error:
-            raise MemoryUnavailable(f"the log of shown memories cannot be changed: {error}") from error
 
     async def await_embedding(self, caller: Caller, memory_id: str, received_at: float) -> EmbeddingState:
         timeout_s = max(MIN_BUDGET_S, _left_s(received_at + self.settings.call_budget_s) - MARGIN_S)
@@ -261,14 +254,13 @@ class StoreAccess(MemoryService):
     def others_wrote(self, operations: Sequence[Operation]) -> None:
         for operation in operations:
             if isinstance(operation.change, EraseMemory):
-                gone = (operation.change.memory_id,)
                 self._answers.clear()
-                self._tasks.start_soon(self._forget_shown, gone)
+                self._tasks.start_soon(self._forget_shown, operation.change.memory_id)
             self.writes.note(operation)
 
-    async def _forget_shown(self, memory_ids: Sequence[str]) -> None:
+    async def _forget_shown(self, memory_id: str) -> None:
         try:
-            await self._erase_shown(memory_ids)
+            await anyio.to_thread.run_sync(self.shown_log.erase, (memory_id,))
         except RemembrancerError as error:  # the entries expire, and do not contain its text
             logger.warning("the log still shows an erased memory", extra={"reason": error.message})
 
