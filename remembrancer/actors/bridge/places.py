@@ -83,8 +83,6 @@ SETTINGS = {
 }
 """The options of another memory server, each with the variable that it sets."""
 _UNPREFIXED_SETTINGS = ("MEMORY_LOG_LEVEL", "MEMORY_DEPLOYMENT_MODE", *SETTINGS.values())
-_CLIENT_VARIABLES = ("CI", "CLAUDE_CODE_ENTRYPOINT")
-"""Variables that indicate whether there is a person who can answer questions."""
 
 
 def session_id(environ: Mapping[str, str], now: float) -> str:
@@ -104,8 +102,7 @@ def hello_line(
     environment = {
         name: value
         for name, value in environ.items()
-        if (name.startswith("REMEMBRANCER_") and not is_secret_variable(name))
-        or name in (*_UNPREFIXED_SETTINGS, *_CLIENT_VARIABLES)
+        if (name.startswith("REMEMBRANCER_") and not is_secret_variable(name)) or name in _UNPREFIXED_SETTINGS
     }
     environment.pop("REMEMBRANCER_CONFIG", None)
     if config is not None:

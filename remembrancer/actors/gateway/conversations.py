@@ -55,8 +55,6 @@ if TYPE_CHECKING:
 HIGH_WATER_BYTES: Final = 1024 * 1024
 """While more than this many bytes are unsent, no lines are read, and the SDK's server waits."""
 MAX_UNREAD_BYTES: Final = MAX_LINE_BYTES + MAX_STAMP_BYTES
-PAUSE_S: Final = 0.01
-"""The pause before a session with too many open messages reads its next line."""
 HELLO_WAIT_S: Final = 5.0
 BACKLOG: Final = 256
 MAX_SESSIONS: Final = 512
@@ -310,20 +308,14 @@ class Session(ClientConversation):
         """Requests that are still open when the connection ends get no answer."""
         try:
             while (line := await self._reader.readline()).endswith(b"\n"):
-                self.take_line(line)
-                while self._is_full:  # noqa: ASYNC110 - rare, and many events end it
-                    await asyncio.sleep(PAUSE_S)
+                await self._take_line(line)
                 await self._writer.drain()
         except (OSError, ValueError) as error:  # the connection is lost, or a line is too long
             logger.warning("a connection has ended", extra={"reason": str(error)})
         finally:
             self._open.clear()
 
-    @property
-    def _is_full(self) -> bool:
-        return False
-
-    def take_line(self, line: bytes) -> None:
+    async def _take_line(self, line: bytes) -> None:
         if line.startswith(CONTROL):
             self.has_announced_end = self.has_announced_end or line.rstrip() == END
             return
@@ -336,13 +328,13 @@ class Session(ClientConversation):
         if self._has_plain_calls and (call := plain_call_in(text)) is not None:
             self._tasks.create_task(self._call(call, self._open_request(call.id, sent_ms)))
         else:
-            self._take_message(text, sent_ms)
+            await self._take_message(text, sent_ms)
 
     def _open_request(self, request_id: int | str, sent_ms: int, *, is_stream: bool = False) -> CallContext:
         context = self._open[request_id] = CallContext(self, sent_ms / 1000, is_stream)
         return context
 
-    def _take_message(self, text: bytes, sent_ms: int) -> None:
+    async def _take_message(self, text: bytes, sent_ms: int) -> None:
         """Refuse any other request, even the handshake that some releases send without waiting for an answer."""
         if _id_in(text) is not None:
             self._refuse(text, INVALID_REQUEST, "this kind of session can only call tools")
@@ -362,20 +354,30 @@ class Session(ClientConversation):
             self._writer.write(data)
 
 
-class _Head(msgspec.Struct):
-    method: str
-    id: int | str | None = None
+class MessageHead(msgspec.Struct, frozen=True):
+    id: Any = msgspec.UNSET
+    method: str | None = None
+    params: Any = None
+
+    @property
+    def has_valid_id(self) -> bool:
+        return isinstance(self.id, int | str) and not isinstance(self.id, bool)
 
 
-_decode_head: Final = msgspec.json.Decoder(_Head).decode
+_decode_head: Final = msgspec.json.Decoder(MessageHead).decode
+
+
+def head_of(text: bytes) -> MessageHead:
+    """The head of a message; an empty head for anything else, which the SDK handles."""
+    with suppress(ValueError, RecursionError):
+        return _decode_head(text)
+    return MessageHead()
 
 
 def _id_in(text: bytes) -> int | str | None:
     """The id of a request that cannot be decoded; None if there is no id that an answer could repeat."""
-    try:
-        return _decode_head(text).id
-    except (msgspec.DecodeError, ValueError, RecursionError):
-        return None
+    head = head_of(text)
+    return head.id if head.method is not None and head.has_valid_id else None
 
 
 def as_text(text: str) -> str:

@@ -38,16 +38,10 @@ class Questions:
 
 
 class Asking:
-    """The questions to one session. `write` sends a line to the client; `environment` is the client's environment."""
+    """The questions to one session. `write` sends a line to the client."""
 
-    def __init__(
-        self, key: str, questions: Questions, write: Callable[[bytes], None], environment: Mapping[str, str]
-    ) -> None:
+    def __init__(self, key: str, questions: Questions, write: Callable[[bytes], None]) -> None:
         self._key = key
-        self._is_attended = not (
-            environment.get("CI", "").lower() in ("1", "true")
-            or environment.get("CLAUDE_CODE_ENTRYPOINT", "").startswith("sdk")
-        )
         self._questions = questions
         self._write = write
         self._can_ask = False
@@ -55,8 +49,7 @@ class Asking:
         """The id of the open request, and the ids of the old and the new memory."""
 
     def note_capabilities(self, capabilities: object) -> None:
-        offered = isinstance(capabilities, dict) and isinstance(capabilities.get("elicitation"), dict)
-        self._can_ask = offered and self._is_attended
+        self._can_ask = isinstance(capabilities, dict) and isinstance(capabilities.get("elicitation"), dict)
 
     def note_answer(self, tool: str, arguments: Mapping[str, Any], answer: Mapping[str, Any] | None) -> None:
         """Count an answered tool call. If it stored a memory that probably replaces another one, ask a question."""

@@ -30,7 +30,14 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Mount, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from remembrancer.actors.gateway.conversations import FAILED, CallContext, McpService, plain_call_in
+from remembrancer.actors.gateway.conversations import (
+    FAILED,
+    CallContext,
+    McpService,
+    MessageHead,
+    head_of,
+    plain_call_in,
+)
 from remembrancer.actors.gateway.mcp_session import MAX_CLIENT_NAME, client_name
 from remembrancer.actors.gateway.session_registry import ClientConversation
 from remembrancer.config.project import project_of, working_tree_of
@@ -113,27 +120,6 @@ class QuietServer(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
-
-
-class MessageHead(msgspec.Struct, frozen=True):
-    id: Any = msgspec.UNSET
-    method: str | None = None
-    params: Any = None
-
-
-_decode_head: Final = msgspec.json.Decoder(MessageHead).decode
-
-
-def head_of(body: bytes) -> MessageHead:
-    """The head of a message; an empty head for anything else, which the SDK handles. Raises `HttpRefusal` if the id is
-    neither a string nor an integer, since the SDK would treat the request as a notification."""
-    with contextlib.suppress(ValueError, RecursionError):
-        head = _decode_head(body)
-        is_id = isinstance(head.id, int | str | msgspec.UnsetType) and not isinstance(head.id, bool)
-        if head.method is not None and not is_id:
-            raise HttpRefusal(400, "the id of a request must be a string or an integer")
-        return head
-    return MessageHead()
 
 
 async def read_body(receive: Receive) -> bytes:
@@ -375,6 +361,9 @@ class HttpServer:
         session_id, version = headers.get(SESSION), headers.get(VERSION, DEFAULT_NEGOTIATED_VERSION)
         has_handshake = version in HANDSHAKE_PROTOCOL_VERSIONS
         head = head_of(body) if is_post else MessageHead()
+        if head.method is not None and not (head.id is msgspec.UNSET or head.has_valid_id):
+            # The SDK would treat it as a notification.
+            raise HttpRefusal(400, "the id of a request must be a string or an integer")
         exchange.id = None if head.id is msgspec.UNSET else head.id
         begins = session_id is None and has_handshake and head.method == "initialize"
         if session_id is None:

@@ -31,7 +31,7 @@ class McpSession(Session):
     def __init__(self, *described: Any) -> None:
         super().__init__(*described)
         self._inbox_send, self._inbox = anyio.create_memory_object_stream[SessionMessage | Exception](MAX_WAITING)
-        self._asking = Asking(self.key, self._service.questions, self._write, self.hello.environment)
+        self._asking = Asking(self.key, self._service.questions, self._write)
         self._roots_request = f"remembrancer-roots-{self.key}"
         self._roots_known = anyio.Event()
         self._expects_roots = False
@@ -55,12 +55,7 @@ class McpSession(Session):
 
     # --- messages in ---
 
-    @property
-    def _is_full(self) -> bool:
-        """A bridge limits only open requests, so notifications and cancelled requests could pile up."""
-        return self._inbox_send.statistics().current_buffer_used >= MAX_WAITING
-
-    def _take_message(self, text: bytes, sent_ms: int) -> None:
+    async def _take_message(self, text: bytes, sent_ms: int) -> None:
         try:
             # Unlike `validate_json`, this accepts lone surrogates: a later check can name the field that contains them.
             message = mcp.jsonrpc_message_adapter.validate_python(json.loads(text), by_name=False)
@@ -90,7 +85,7 @@ class McpSession(Session):
             case mcp.JSONRPCNotification(method="notifications/initialized"):
                 self._tasks.create_task(self.caller())
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the session ends
-            self._inbox_send.send_nowait(SessionMessage(message, metadata))
+            await self._inbox_send.send(SessionMessage(message, metadata))
 
     def _note_request(self, request: mcp.JSONRPCRequest) -> None:
         if self.client is None:
