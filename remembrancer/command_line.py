@@ -38,7 +38,7 @@ COMMANDS = {
 }
 """Maps each command to its section in the help, its module in `remembrancer.commands`, and its one-line help."""
 ADMIN = {
-    "queue": ("commands", "queue", "list waiting and rejected writes"),
+    "queue": ("commands", "status", "list waiting and rejected writes"),
     "maintain": ("commands", "maintain", "run maintenance now"),
     "scale": ("commands", "runtime_commands", "change the number of embedders: scale embedder=2"),
     "embedder": ("commands", "embedder", "make vectors for another host, or invite a host to do so"),

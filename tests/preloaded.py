@@ -34,7 +34,7 @@ MODULES = (
     *(f"remembrancer.actors.store.{name}" for name in ("shared_lane", "lane_follower", "remote_workers")),
     *("remembrancer.browser.app", "uvicorn.lifespan.off", "uvicorn.protocols.http.h11_impl", "numpy.ma"),
     *(f"remembrancer.commands.{module}" for _, module, _ in COMMANDS.values() if module),
-    *("remembrancer.commands.export", "click._textwrap", "rich._emoji_codes", "onnxruntime"),
+    *("remembrancer.commands.backup", "click._textwrap", "rich._emoji_codes", "onnxruntime"),
     *("tests.forked", "tests.contracts.dying_process"),
 )
 

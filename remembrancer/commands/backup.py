@@ -1,37 +1,49 @@
-"""`remembrancer backup` and `backup restore`: everything that cannot be rebuilt, as SQLite files in one tar archive,
-whose gzip checksum reveals damage. A restore checks the archive, then replaces the home's files one by one, so a killed
-restore can be repeated or abandoned."""
+"""`remembrancer backup`, `backup restore` and `export`, and `doctor --repair`. A backup has everything that cannot be
+rebuilt, as SQLite files in one tar archive, whose gzip checksum reveals damage. A restore checks the archive, then
+replaces the home's files one by one, so a killed restore can be repeated or abandoned."""
 
 import gzip
+import json
 import lzma
 import os
 import re
 import shutil
+import sys
 import tarfile
 import time
 import zlib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory, TemporaryFile
-from typing import IO, Final, cast
+from tempfile import TemporaryDirectory, TemporaryFile, gettempdir
+from typing import IO, Any, Final, cast
+
+import click
+import msgspec
 
 from remembrancer.actors.gateway import write_queue
 from remembrancer.actors.gateway.write_queue import read_queue
 from remembrancer.actors.launcher.home import claim_home, take_home, unusable
-from remembrancer.actors.migrations import BACKUPS, version_of
+from remembrancer.actors.migrations import BACKUPS, daily_copies, version_of
+from remembrancer.actors.repair import Repaired, rebuild
 from remembrancer.actors.snapshots import copy_database, damage_of, fold_log
+from remembrancer.actors.store.daily_copies import made_at
 from remembrancer.actors.store.old_home_migration import migrate_old_home
-from remembrancer.actors.store.records.schema import FORMER, MEMORY
-from remembrancer.commands.export import export
-from remembrancer.commands.home_reader import RECORDS, copy_records, memories_in
+from remembrancer.actors.store.records.schema import FORMER, MEMORY, recount
+from remembrancer.commands import exit_codes
+from remembrancer.commands.home_reader import RECORDS, copy_records, export_records, memories_in
 from remembrancer.commands.import_ import import_
 from remembrancer.commands.output_files import PRIVATE_UMASK, cannot, new_file, stamp, target_of
-from remembrancer.commands.report import YES, Group, Report, argument, command, confirm, flag
+from remembrancer.commands.report import YES, Group, Report, argument, command, confirm, flag, option
 from remembrancer.commands.runtime_client import is_up, paths_here
+from remembrancer.commands.selection import Where
 from remembrancer.commands.terminal import notice_when_slow
 from remembrancer.config.home import locate
+from remembrancer.memory.export_format import MemoryLine, ProjectLine, decode_line
+from remembrancer.memory.markdown_files import DETAILS, details_of, file_of
 from remembrancer.memory.text import count
 from remembrancer.protocol.errors import FileUnusable, HomeUnusable, InvalidInput
 from remembrancer.protocol.file_locks import FileLock
@@ -53,6 +65,10 @@ STAGING: Final = "restore.staging"
 REPLACED: Final = "before-restore-"
 LOCK_WAIT_S: Final = 3.0
 """The time to wait for locks: `status` holds a lock briefly, and a crashed runtime takes a moment to end."""
+NAMED: Final = "memories"
+"""Lost rows of this table are listed by id; those of other tables are only counted."""
+MOST_NAMED: Final = 20
+"""The number of memories restored from a copy that are listed for the user."""
 _UNREADABLE: Final = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
 
 
@@ -70,7 +86,7 @@ def write_archive(file: IO[bytes], staged: Path) -> IO[bytes]:
 def read_archive(path: Path, target: Path | None = None) -> str:
     """Returns the time of the archive's creation (ISO 8601). `path` may also be a directory that a restore has kept.
     Raises `FileUnusable` if it cannot be read or unpacked."""
-    made_at, names = 0.0, set[str]()
+    latest, names = 0.0, set[str]()
     try:
         with (
             TemporaryFile() as packed,
@@ -81,7 +97,7 @@ def read_archive(path: Path, target: Path | None = None) -> str:
                 if not (member.isreg() and is_known) or member.name in names:
                     raise FileUnusable(f"{path} is not a backup: it contains {member.name!r}")
                 names.add(member.name)
-                made_at = max(made_at, member.mtime)
+                latest = max(latest, member.mtime)
                 if target is not None:
                     place = target / member.name
                     place.parent.mkdir(parents=True, exist_ok=True)
@@ -99,7 +115,7 @@ def read_archive(path: Path, target: Path | None = None) -> str:
         raise cannot("read", path, error) from error
     if names <= {*FORMER_LISTS, QUEUE}:
         raise FileUnusable(f"{path} is not a backup, or it is damaged: it has no memories")
-    return datetime.fromtimestamp(made_at, UTC).isoformat(timespec="seconds")
+    return datetime.fromtimestamp(latest, UTC).isoformat(timespec="seconds")
 
 
 # --- backup ---
@@ -163,8 +179,8 @@ def put_back(file: str, yes: bool) -> Report:
     if locate(os.environ).in_memory:
         raise InvalidInput("this memory is only kept in RAM, until its runtime ends; restore into another home")
     with notice_when_slow("Checking the backup"):
-        made_at = read_archive(archive)
-    when = f"{datetime.fromisoformat(made_at).astimezone():%Y-%m-%d %H:%M}"
+        created_at = read_archive(archive)
+    when = f"{datetime.fromisoformat(created_at).astimezone():%Y-%m-%d %H:%M}"
     if not is_up(paths):
         what = (
             f"The backup of {when} will replace the memories of {paths.home}. "
@@ -174,7 +190,7 @@ def put_back(file: str, yes: bool) -> Report:
     with notice_when_slow("Restoring"), locked(paths):
         aside = restore(paths, archive, time.time())
     memories = memories_in(paths.database)
-    facts = {"home": str(paths.home), "archive": str(archive), "made_at": made_at, "memories": memories}
+    facts = {"home": str(paths.home), "archive": str(archive), "made_at": created_at, "memories": memories}
     lines = [f"{paths.home} now has the {count(memories, 'memory')} from the backup of {when}."]
     if aside is not None:
         lines.append(
@@ -258,6 +274,146 @@ def put_in_place(path: Path, fresh: Path, aside: Path) -> None:
     else:
         path.unlink(missing_ok=True)
     sync_directory(path.parent)
+
+
+# --- repair ---
+
+
+def lines_of_repair(repaired: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{repaired['path']} is repaired: {repaired['rows']:,} rows could be read"
+    if ids := repaired["as_of_copy"]:
+        when = datetime.fromtimestamp(made_at(Path(repaired["copy"])), UTC)
+        more = f" and {len(ids) - MOST_NAMED:,} more" if len(ids) > MOST_NAMED else ""
+        named = ", ".join(ids[:MOST_NAMED]) + more
+        yield f"  {count(len(ids), 'memory')} restored from the copy of {when:%d %b %H:%M} UTC: {named}"
+    if ids := repaired["lost"]:
+        yield f"  {count(len(ids), 'memory')} lost: {', '.join(ids)}"
+    if others := repaired["other_rows"]:
+        counted = ", ".join(f"{number} of {table}" for table, number in others.items())
+        yield f"  other rows lost, or restored from the copy: {counted}"
+    if repaired["incomplete"]:
+        yield f"  perhaps lost (this cannot be determined): rows of {', '.join(repaired['incomplete'])}"
+    if damaged := repaired["damaged"]:
+        yield f"  the damaged file is kept as {damaged}; delete it when you no longer need it"
+
+
+def repair_home(paths: RuntimePaths) -> dict[str, Any] | None:
+    """Files of release 0.2.0 are not repaired: the import waits until a damaged file is restored or moved away."""
+    os.umask(PRIVATE_UMASK)
+    with locked(paths):
+        path = paths.database
+        is_needed = damage_of(path) is not None if path.exists() else bool(daily_copies(path))
+        return repair(path, time.time()) if is_needed else None
+
+
+def repair(path: Path, now: float) -> dict[str, Any]:
+    """Replace a database with a sound copy. If the process is killed, one of the two files is in place."""
+    copy = next((copy for copy in daily_copies(path) if damage_of(copy) is None), None)
+    fresh = path.with_name(f"{path.name}.repaired")
+    try:
+        migrate = partial(MEMORY.migrate, path=None)
+        done = Repaired() if _was_made(fresh, path) else rebuild(path, copy, fresh, migrate, recount)
+        aside = path.with_name(f"{path.name}.damaged-{stamp(now)}")
+        put_in_place(path, fresh, aside)
+    except OSError as error:
+        raise FileUnusable(f"{fresh} cannot be written ({error}): {path} is unchanged") from error
+    others = Counter(row.table for row in (*done.lost, *done.from_copy) if row.table != NAMED)
+    return {
+        "path": str(path),
+        "rows": done.read,
+        "lost": [row.name for row in done.lost if row.table == NAMED],
+        "as_of_copy": [row.name for row in done.from_copy if row.table == NAMED],
+        "other_rows": dict(others),
+        "incomplete": done.incomplete,
+        "copy": copy and str(copy),
+        "damaged": str(aside) if aside.exists() else None,
+    }
+
+
+def _was_made(fresh: Path, path: Path) -> bool:
+    log = path.with_name(f"{path.name}-wal")
+    if not fresh.exists() or (log.exists() and log.stat().st_size):  # opening a database leaves an empty log
+        return False
+    return not path.exists() or fresh.stat().st_mtime >= path.stat().st_mtime
+
+
+# --- export ---
+
+
+@command(
+    argument(
+        "file",
+        required=False,
+        metavar="[FILE]",
+        help="The file to write, or - (default: remembrancer-<time>.jsonl here, or in ~ if this is a repository).",
+    ),
+    option("--project", multiple=True, metavar="DIR|ID", help="Only this project (may be given several times)."),
+    flag("--markdown", help="Write Markdown files into the directory FILE, one for each project and kind of memory."),
+    flag("--force", help="Replace an existing file."),
+)
+def export(file: str | None, project: Sequence[str], markdown: bool, force: bool) -> Report | int:
+    """Write memories with their history as JSON Lines, even while the runtime is running. docs/backup.md describes the
+    format; 'remembrancer backup import' reads it."""
+    os.umask(PRIVATE_UMASK)
+    to_stdout = file == "-"
+    if to_stdout and markdown:
+        raise click.UsageError("--markdown writes a directory, so it cannot go to standard output; name a directory")
+    default = f"remembrancer-{stamp(time.time())}" + ("" if markdown else ".jsonl")
+    target = None if to_stdout else target_of(file, default, force=force)
+    if target is not None and not markdown and target.suffix not in ("", ".json", ".jsonl", ".ndjson"):
+        raise click.UsageError(f"an export is JSON Lines: name it {target.stem}.jsonl, or a directory with --markdown")
+    projects = dict.fromkeys(place.project.id for named in project for place in Where(named).places)
+    paths = paths_here()
+    queued = len(read_queue(paths.write_queue)[0])
+    with TemporaryFile() if target is None or markdown else new_file(target, force=force) as lines:
+        name = f"a temporary file in {gettempdir()}" if target is None or markdown else str(target)
+        with notice_when_slow("Exporting"):
+            written = export_records(paths, projects, lines, name)
+        lines.seek(0)
+        if target is None:
+            shutil.copyfileobj(lines, sys.stdout.buffer)
+        elif markdown:
+            with notice_when_slow("Writing the Markdown"):
+                _write_markdown(lines, target)
+    facts = {"file": "-" if target is None else str(target), **written, "queued": queued}
+    words = _in_words(facts, has_user=not projects)
+    if target is None:  # the export is on standard output, so its summary is not
+        as_json = click.get_current_context().params["as_json"]
+        print(json.dumps(facts) if as_json else words, file=sys.stderr)
+        return exit_codes.OK
+    return Report(facts, words)
+
+
+def _write_markdown(lines: IO[bytes], directory: Path) -> None:
+    folders: dict[str | None, str] = {None: "user"}
+    try:
+        directory.mkdir(mode=0o700, parents=True)
+        with (directory / DETAILS).open("xb") as details:
+            details.write(lines.readline())
+            for raw in lines:
+                match line := decode_line(raw):
+                    case MemoryLine():
+                        name, text = file_of(line, folders[line.project])
+                        path = directory / name
+                        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                        with path.open("a", encoding="utf-8", newline="") as file:
+                            file.write(text)
+                        details.write(msgspec.json.encode(details_of(line.memory)) + b"\n")
+                    case _:
+                        if isinstance(line, ProjectLine):
+                            folders[line.id] = f"{Path(line.path.removesuffix('/.git')).name} {line.id}".lstrip()
+                        details.write(raw)
+    except OSError as error:
+        raise cannot("written", directory, error) from error
+
+
+def _in_words(facts: dict[str, Any], *, has_user: bool) -> str:
+    where = "standard output" if facts["file"] == "-" else facts["file"]
+    whose = count(facts["projects"], "project") + (" and the user" if has_user else "")
+    words = f"{where}: {count(facts['memories'], 'memory')} ({facts['forgotten']:,} of them forgotten) of {whose}."
+    if facts["queued"]:
+        words += f"\nNot included: {count(facts['queued'], 'queued write')}. Export again when the store has them."
+    return words
 
 
 backup = Group(

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import msgspec
-import psutil
 from rich.markup import escape
 
 from remembrancer import __version__
@@ -23,7 +22,7 @@ from remembrancer.actors.store.daily_copies import DAY_S, LOOK_S, is_due, made_a
 from remembrancer.actors.store.old_home_migration import is_old, old_files
 from remembrancer.commands import exit_codes
 from remembrancer.commands.clients import ClientEnvironment, FileRefused, clients, our_entries
-from remembrancer.commands.home_reader import examine_files, has_later, read_models
+from remembrancer.commands.home_reader import examine_files, read_models
 from remembrancer.commands.report import Line, Report, command, flag
 from remembrancer.commands.runtime_client import look, paths_here
 from remembrancer.commands.setup import probe
@@ -47,12 +46,6 @@ MARKS: Final[dict[CheckStatus, str]] = {
 """From best to worst."""
 LISTED: Final = 10
 """The number of details listed; the rest are only counted."""
-_REMOTE: Final = """
-    afpfs afs ceph cifs davfs glusterfs lustre nfs nfs4 smb2 smb3 smbfs webdav 9p drvfs prl_fs vboxsf virtiofs vmhgfs
-    fuse.gcsfuse fuse.glusterfs fuse.rclone fuse.s3fs fuse.sshfs
-"""
-REMOTE_FILE_SYSTEMS: Final = frozenset(_REMOTE.split())
-"""File systems on which SQLite's locks and its memory-mapped log are unreliable."""
 MOVE: Final = "set REMEMBRANCER_HOME to a directory of your own"
 LATE_S: Final = 2 * DAY_S
 """A daily copy that is this late is reported, if the store has been running long enough to have made it."""
@@ -105,11 +98,11 @@ def doctor(shows_all: bool, repair: bool, delete_old_files: bool) -> Report:
     facts: dict[str, Any] = {"home": str(paths.home)}
     lines: list[Line] = []
     if repair:
-        from remembrancer.commands import repair as repairs
+        from remembrancer.commands.backup import lines_of_repair, repair_home
 
-        repaired = repairs.repair_home(paths)
+        repaired = repair_home(paths)
         facts["repaired"] = [] if repaired is None else [repaired]
-        lines += [] if repaired is None else repairs.lines_of(repaired)
+        lines += [] if repaired is None else lines_of_repair(repaired)
     if delete_old_files and paths.database.exists():
         drop_old_files(paths.home)
     findings = Examination(paths, ClientEnvironment.here(os.environ, Path())).run()
@@ -205,22 +198,10 @@ def check_home(at: Examination) -> Finding:
         worse: CheckStatus = "problem" if about.st_mode & stat.S_IWOTH else "warning"
         can = "write to" if worse == "problem" else "open"
         return Finding(worse, f"other users can {can} {home}", f"chmod 700 it, or {MOVE}")
-    system = file_system(nearest)
-    if system in REMOTE_FILE_SYSTEMS:
-        text = f"{home} is on a network file system ({system})"
-        return Finding("warning", text, f"SQLite's locks may fail there: {MOVE} on a local disk")
     run = at.paths.run
     details = () if run.parent == home else (f"its path is too long for sockets, which are in {run} instead",)
     missing = "" if home.exists() else " does not exist yet: the first session creates it"
     return Finding("ok", f"{home}{missing}", details=details)
-
-
-def file_system(path: Path) -> str:
-    """The file system's type, as the operating system calls it; empty if unknown."""
-    real = Path(os.path.realpath(path))
-    holding = [partition for partition in psutil.disk_partitions(all=True) if real.is_relative_to(partition.mountpoint)]
-    holding.sort(key=lambda partition: len(Path(partition.mountpoint).parts))  # the later of two mounts at one point
-    return str(holding[-1].fstype) if holding else ""
 
 
 def check_files(at: Examination) -> Finding:
@@ -273,15 +254,11 @@ def check_records(at: Examination) -> Finding:
     if is_old(at.paths) and not advice:
         waiting = count(len(files), "file")
         advice |= {f"nothing to do: the next start imports {waiting} of release 0.2.0 and keeps them": None}
-    later = [path for path in old if has_later(path, at.paths.database)]
-    details += [f"release 0.2.0 has stored memories in {path} since it was imported" for path in later]
-    if later:
-        advice |= {"export them with release 0.2.0, and run 'remembrancer backup import' with that file": None}
-    elif old:
+    if old:
         size = size_in_words(sum(path.stat().st_size for path in old))
         files_of_old = f"{count(len(old), 'file')} of release 0.2.0, {size}"
         advice |= {f"run 'remembrancer doctor --delete-old-files' to delete {files_of_old}": None}
-    status = worst([*(file.status for file in files), "warning" if later else "ok"])
+    status = worst(file.status for file in files)
     found = f"{count(len(files), 'file')} ({total}), {faulty or 'none'} with a problem"
     return Finding(status, found, "; ".join(advice), few(details))
 

@@ -1,4 +1,5 @@
-"""`remembrancer status`: the state of each process, the write queue and the embedding, and any problems."""
+"""`remembrancer status`: the state of each process, the write queue and the embedding, and any problems; and `admin
+queue`, the waiting and the refused writes."""
 
 import os
 from pathlib import Path
@@ -8,15 +9,18 @@ import msgspec
 from rich.markup import escape
 
 from remembrancer import __version__
+from remembrancer.actors.gateway.write_queue import USER_LANE, QueuedRow, read_queue
 from remembrancer.commands import exit_codes
 from remembrancer.commands.model import describe
 from remembrancer.commands.projects import notice_of_move
-from remembrancer.commands.report import Line, Report, command
+from remembrancer.commands.report import Line, Report, Rows, command
 from remembrancer.commands.runtime_client import look, nothing_runs, paths_here
 from remembrancer.commands.terminal import styled, table
 from remembrancer.config.home import locate
-from remembrancer.config.project import directory_here
+from remembrancer.config.project import directory_here, directory_of
 from remembrancer.config.reading import read_configuration
+from remembrancer.memory.limits import moment
+from remembrancer.memory.sentences import excerpt
 from remembrancer.memory.text import count
 from remembrancer.protocol.control import (
     ConsolidatorHealth,
@@ -29,9 +33,12 @@ from remembrancer.protocol.control import (
 )
 from remembrancer.protocol.problems import MIB, Problem, find_problems
 from remembrancer.protocol.reads import EmbeddingSummary
+from remembrancer.protocol.writes import Operation, StoreMemory
 from remembrancer.toolsets.files.workspace_files import native_files
 
 COLOURS: Final[dict[ProcessState, str]] = {"ready": "green", "starting": "cyan", "failed": "red", "unresponsive": "red"}
+TEXT_CHARACTERS: Final = 60
+_operation = msgspec.msgpack.Decoder(Operation)
 
 
 @command()
@@ -165,3 +172,32 @@ def duration(seconds: float) -> str:
     if hours:
         return f"{hours} h {minutes % 60} min"
     return f"{minutes} min" if minutes else f"{seconds:.0f} s"
+
+
+@command()
+def queue() -> Report:
+    """Show the write queue. Writes acknowledged while the store was unavailable wait in the queue and are applied
+    automatically; writes that the store rejects are kept for 90 days, and --json shows them in full."""
+    titles = {"queued": "Queued: applied when the store accepts them", "set_aside": "Set aside: refused"}
+    facts: dict[str, list[dict[str, Any]]] = {}
+    tables: list[Line] = []
+    for (name, title), writes in zip(titles.items(), read_queue(paths_here().write_queue), strict=True):
+        facts[name], rows = [], []
+        for write in writes:
+            place, about, operation = _described(write)
+            facts[name].append(write._asdict() | {"about": about, "operation": operation})
+            at = f"{moment(write.queued_at):%Y-%m-%d %H:%M}"
+            rows.append((write.operation_id, place, at, about, write.message or ""))
+        tables += [Rows(("id", "for", "queued at (UTC)", "what", "why"), rows, title)] if rows else []
+    return Report(facts, tables or "The queue is empty, and nothing is set aside.")
+
+
+def _described(write: QueuedRow) -> tuple[str, str, Any]:
+    try:
+        operation = _operation.decode(write.operation)
+    except msgspec.DecodeError:  # from a newer release
+        return write.lane, "(from another release)", {"raw": write.operation.hex()}
+    change = operation.change
+    about = change.content if isinstance(change, StoreMemory) else write.memory_id
+    place = write.lane if write.lane == USER_LANE else directory_of(operation.project.path)
+    return place, excerpt(f"{type(change).__name__} {about}", TEXT_CHARACTERS), msgspec.to_builtins(operation)

@@ -16,7 +16,7 @@ from remembrancer.actors import repair
 from remembrancer.actors.repair import Repaired
 from remembrancer.actors.snapshots import damage_of
 from remembrancer.actors.store.records.schema import MEMORY, recount
-from remembrancer.commands.repair import repair as repair_file
+from remembrancer.commands.backup import repair as repair_file
 from remembrancer.protocol.session_life import RecordEvents, Turn
 from remembrancer.protocol.writes import ForgetMemory, UpdateMemory
 from tests.contracts.records_rig import RecordsRig, apply

@@ -8,7 +8,7 @@ import pytest
 
 from remembrancer.actors.migrations import daily_copies
 from remembrancer.commands import exit_codes
-from remembrancer.commands.repair import repair_home
+from remembrancer.commands.backup import repair_home
 from remembrancer.protocol.errors import AlreadyRunning
 from remembrancer.protocol.paths import RuntimePaths
 from tests.patience import until

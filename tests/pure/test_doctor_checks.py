@@ -64,16 +64,6 @@ def test_only_findings_that_ask_for_something_are_listed_and_the_worst_decides(a
     assert worst(["warning", "problem", "ok"]) == "problem"
 
 
-@pytest.mark.parametrize(("system", "status", "word"), cases("doctor", "file_systems"))
-def test_a_file_system_that_is_no_good_place_is_said(
-    at: Examination, monkeypatch: pytest.MonkeyPatch, system: str, status: str, word: str
-) -> None:
-    monkeypatch.setattr(doctor, "file_system", lambda _: system)
-    finding = doctor.check_home(at)
-    assert (finding.status, word in finding.found) == (status, True), finding
-    assert (finding.advice == "") == (status == "ok")
-
-
 @pytest.mark.parametrize(
     ("spoil", "status", "word"),
     [
