@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from bench.client import Json
 from bench.harness import Figure, Runtime, drained, play_in_projects, print_figures, wait_until
-from remembrancer.commands.hook_actions import action_of
+from remembrancer.commands.hook import action_of
 from remembrancer.protocol.kinds import KINDS
 
 OWN: Final = Path(__file__).with_name("moments.jsonl")

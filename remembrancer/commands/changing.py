@@ -30,6 +30,7 @@ from remembrancer.memory.promotion import named_kind
 from remembrancer.memory.sentences import excerpt
 from remembrancer.memory.short_ids import has_part, id_or_part
 from remembrancer.memory.text import count
+from remembrancer.protocol.browsing import MOST_PAIRS, FindUndecided, Pair
 from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable, NotFound
 from remembrancer.protocol.kinds import KINDS
 from remembrancer.protocol.runs import IMPORTS
@@ -289,8 +290,6 @@ def edit(
 
 
 def _settle(where: Where, memory: str, other: str, is_replaced: bool, reason: str | None) -> Report:
-    from remembrancer.protocol.browsing import MOST_PAIRS, FindUndecided, Pair
-
     memory = where.whole_id(memory)
     option, relation = ("--replaced", "supersedes") if is_replaced else ("--both", "related_to")
     for place, conversation in where.conversations():

@@ -39,6 +39,8 @@ from remembrancer.memory.open_ends import asks_for_open_ends, last_day_asked_for
 from remembrancer.memory.sentences import excerpt, one_line, says_more, without_marks
 from remembrancer.memory.text import NAMELESS, count, neutralised_value, session_title, tags_in
 from remembrancer.memory.times.windows import TimeWindow, time_windows
+from remembrancer.protocol.browsing import MOST_PAIRS, FindUndecided, ListSessions
+from remembrancer.protocol.code import ListStale
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.kinds import KINDS, OPEN_END, SCOPES, SESSION_RECORD
 from remembrancer.protocol.session_life import SHELL_SESSION, author_of
@@ -402,8 +404,6 @@ def _day(memory: Answer) -> str:
 
 
 def _stale(where: Where) -> Report:
-    from remembrancer.protocol.code import ListStale
-
     where.refuse_user("only a project's memories are about code")
     memories = [memory for place in where.places for memory in ask_store(ListStale(place.project))]
     lines = [f"{one_line(memory.content)[:160]}\n    {memory.code}  {short(memory.memory_id)}" for memory in memories]
@@ -412,7 +412,6 @@ def _stale(where: Where) -> Report:
 
 
 def _waiting(where: Where, shows_all: bool) -> Report:
-    from remembrancer.protocol.browsing import MOST_PAIRS, FindUndecided
     from remembrancer.toolsets.memory.answers import iso
 
     where.refuse_user("a project's pairs and proposals are listed together with your own")
@@ -506,8 +505,6 @@ def show(where: Where, named: Sequence[str], version: int | None, view: str | No
 
 
 def clients_of(where: Where) -> dict[str, str]:
-    from remembrancer.protocol.browsing import ListSessions
-
     clients: dict[str, str] = {}
     with suppress(RemembrancerError):  # the ids are shown instead
         for place in where.places:
@@ -742,8 +739,6 @@ def command_of(entry: Answer) -> tuple[Any, str]:
 
 
 def _pairs_waiting(where: Where) -> Iterator[str]:
-    from remembrancer.protocol.browsing import MOST_PAIRS, FindUndecided
-
     with suppress(RemembrancerError):
         requests = (FindUndecided(each.project, SHELL_SESSION, MOST_PAIRS, alike=False) for each in where.places)
         waiting = (pair for each in requests for pair in ask_store(each).pairs if not pair.is_weak)

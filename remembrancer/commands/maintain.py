@@ -56,20 +56,14 @@ def maintain(project: str | None, user: bool, everywhere: bool, dry_run: bool) -
 
 def parts_of(where: Where) -> list[OwnedPart]:
     """The selected projects, each followed by its shared part, and the user."""
-    known = {project.id: project for project in known_projects(paths_here()) if project.path is not None}
-    if where.user or where.all_projects:
-        ids = sorted(known, key=lambda project_id: str(known[project_id].path)) if where.all_projects else []
-    else:
-        [place] = where.places
-        if place.project.id not in known:
-            path = place.project.path
-            raise InvalidInput(f"the project {path} has no memories; use --user or --all-projects")
-        ids = [place.project.id]
+    lanes = {project.id: project.lane for project in known_projects(paths_here())}
     parts: list[OwnedPart] = []
-    for project_id in ids:
-        path, lane = str(known[project_id].path), known[project_id].lane
-        project = ProjectRef(project_id, path)
-        parts += [(project, project), *([(project, ProjectRef(lane, path))] if lane else [])]
+    for project in () if where.user else (place.project for place in where.places):
+        if project.id in lanes:
+            lane = lanes[project.id]
+            parts += [(project, project), *([(project, ProjectRef(lane, project.path))] if lane else [])]
+        elif not where.all_projects:
+            raise InvalidInput(f"the project {project.path} has no memories; use --user or --all-projects")
     return [*parts, (None, None)] if where.user or where.all_projects else parts
 
 

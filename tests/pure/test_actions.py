@@ -12,7 +12,7 @@ from remembrancer.code.actions import (
     relevant_to,
     says_never,
 )
-from remembrancer.commands.hook_actions import action_of, only_looks
+from remembrancer.commands.hook import action_of, only_looks
 from remembrancer.memory.replacement import forms_of
 from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.kinds import Kind

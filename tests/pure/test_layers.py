@@ -22,7 +22,7 @@ BRIDGE = (
 GATEWAY = "remembrancer.actors.gateway.actor"
 SERVED = (GATEWAY, "remembrancer.actors.gateway.http_server", "remembrancer.toolsets.memory.recall_memories")
 HOOK = (
-    *(f"remembrancer.commands.{name}" for name in ("hook", "hook_actions", "gateway_client")),
+    *(f"remembrancer.commands.{name}" for name in ("hook", "gateway_client")),
     "remembrancer.actors.bridge.starter",
 )
 """A hook, likewise."""
