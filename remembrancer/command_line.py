@@ -122,8 +122,7 @@ def group() -> click.Group:
 
 
 def _renamed(arguments: list[str]) -> list[str]:
-    """Replace a former command name in the arguments, and print a note about it on stderr. `restore` with a file is now
-    `backup restore`."""
+    """Replace a former command name, and print a note about it. `restore` with a file is now `backup restore`."""
     former, rest = arguments[0], arguments[1:]
     present = FORMER.get(former, "backup restore")
     if former == "promote":

@@ -159,8 +159,7 @@ def totals_of(changes: Iterable[MemoryChanged]) -> dict[str, int]:
 
 
 def lines_of(changes: Sequence[MemoryChanged]) -> list[Line]:
-    """One line for each changed memory, latest first, with the undo of one of its changes. Changes that were undone are
-    named only if there are no others."""
+    """One line for each changed memory, latest first, with one undo. Undone changes are named only without others."""
     by_memory: dict[str, list[MemoryChanged]] = {}
     for each in changes:
         by_memory.setdefault(each.memory_id, []).append(each)

@@ -172,8 +172,7 @@ def _changed(field: str, before: RecordedFields, after: RecordedFields) -> str:
 
 
 async def edit(view: View) -> Response:
-    """Change only the fields that differ from the version on the page. If somebody else has changed the text as well,
-    nothing is saved."""
+    """Change only the fields that differ from the version on the page; nothing if somebody else changed the text."""
     now = await _now(view, _id_of(view))
     before = next((each.record for each in now.history if str(each.version) == view.field("version")), now)
     shown = {"summary": before.summary or "", "kind": before.kind, "importance": round(before.importance, 2)}

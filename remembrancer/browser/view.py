@@ -88,8 +88,7 @@ class View:
     async def shown(
         self, *, memory_id: str = "", session_id: str = "", since: float = 0.0, until: float = math.inf
     ) -> Sequence[Any]:
-        """The log of shown memories. The owner sees a memory's entries in all projects. If the log cannot be read, the
-        page says so."""
+        """The log of shown memories, for the owner in all projects. If it cannot be read, the page says so."""
         project = "" if self.is_owner and memory_id else self.project.id
         read = partial(self.shared.shown, project=project, memory_id=memory_id, session_id=session_id, since=since)
         try:

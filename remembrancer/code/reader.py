@@ -45,8 +45,7 @@ class ReadFiles(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ReadChunk(msgspec.Struct, frozen=True, array_like=True):
-    """`terms` lists each term with its count (`retry^3 pool^1`), and `length` is the sum of the counts. `text` and
-    `terms` are deflated."""
+    """`terms` (deflated, like `text`) has each term with its count (`retry^3 pool^1`); `length` is the counts' sum."""
 
     start_line: int
     end_line: int

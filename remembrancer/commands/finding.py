@@ -668,8 +668,7 @@ def minute(at: str) -> str:
 
 
 def local_time(text: str) -> str:
-    """A time from an answer, in local time. A date (which may be given as midnight UTC) or any other text is returned
-    unchanged."""
+    """A time from an answer, in local time. A date (perhaps as midnight UTC) or any other text stays as it is."""
     text = text.removesuffix("T00:00:00Z")
     with suppress(OverflowError):  # at either end of the calendar
         return minute(text) if TIME.fullmatch(text) else text

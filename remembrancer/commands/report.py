@@ -1,5 +1,4 @@
-"""Declares commands, and prints their reports for people or, with `--json`, for programs. `click` handles parsing,
-groups and completion."""
+"""Declares commands with `click`, and prints their reports for people or, with `--json`, for programs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The projects selected on a command line, and the connections to the gateway over which a command calls tools like a
-session in each project."""
+"""The projects selected on a command line, and the connections over which a command calls tools in each of them."""
 
 from __future__ import annotations
 

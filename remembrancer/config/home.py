@@ -30,8 +30,7 @@ class Home(NamedTuple):
 
 
 def locate(environ: Mapping[str, str]) -> Home:
-    """Find the home from `REMEMBRANCER_HOME`, `MEMORY_DB_PATH`, `db_path` in a file (ignored if it cannot be read), or
-    else the platform's data directory."""
+    """Find the home from a variable, `db_path` in a file that can be read, or else the platform's data directory."""
     named_by, named = named_home(environ)
     on_disk, named_file = Path(named), config_file(environ, named)
     file = Path(named_file) if named_file is not None else None

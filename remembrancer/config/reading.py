@@ -1,5 +1,4 @@
-"""Reads settings from an environment and a configuration file, with their origins. All errors are collected, so that
-people see them at once."""
+"""Reads settings from an environment and a configuration file, with their origins, and collects all errors."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -60,8 +60,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     idle_timeout_s: Seconds = 28_800.0
     """A runtime that a session started stops this long after the last session has left."""
     rest_timeout_s: Seconds = 300.0
-    """The embedders, the consolidator and the indexer of such a runtime stop this long after the last session has left,
-    and start again on demand."""
+    """The runtime's embedders, consolidator and indexer stop this long after the last session, until needed."""
     stall_timeout_s: Seconds = 15.0
     call_budget_s: Seconds = 4.0
     reflect_budget_s: Annotated[float, Meta(gt=0, le=40)] = 20.0
@@ -124,8 +123,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     embedding_batch_texts: Annotated[int, Meta(ge=0, le=10_000)] = 0
     """The maximum number of passages in a batch; 0: as many as the model can embed in a moment."""
     model_load_timeout_s: Annotated[float, Meta(ge=0, le=86_400)] = 60.0
-    """An embedder that has been without a model for this long reports why there are no vectors, and continues loading;
-    0: never."""
+    """An embedder that has loaded for this long reports why there are no vectors, and goes on loading; 0: never."""
     exact_search_passages: Annotated[int, Meta(ge=0, le=1_000_000)] = 20_000
     chroma_url: Url | None = None
     chroma_credential_file: Text | None = None

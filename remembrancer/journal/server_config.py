@@ -78,8 +78,7 @@ class Certificates(NamedTuple):
 def server_files(
     authority: Authority, certificates: Certificates, addresses: Sequence[Address]
 ) -> dict[str, dict[str, str]]:
-    """Each server's files, keyed by the name of its directory. Run `nats-server -c server.conf` in that directory to
-    start the server."""
+    """Each server's files, by the name of its directory, in which `nats-server -c server.conf` starts the server."""
     template = Template(_CONFIGURATION.read_text(), trim_blocks=True, undefined=StrictUndefined)
     apart, made = CLUSTER_PORT - PORT, {}
     for number, own in enumerate(addresses, 1):

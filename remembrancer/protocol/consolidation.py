@@ -15,8 +15,7 @@ from remembrancer.protocol.writes import EntityRef, ProjectRef
 
 ReflectStrategy = Literal["summarize", "extract_patterns", "full"]
 JobSort = Literal["asked", "session", "long"]
-"""The kinds of jobs. One job of each kind runs at a time: reflections, which an assistant waits for; session ends and
-promotions; work on a whole space."""
+"""One job of each kind runs at a time: reflections (an assistant waits); session ends and promotions; whole spaces."""
 
 SMALLEST_CLUSTER: Final = 3
 

@@ -1,5 +1,4 @@
-"""The control plane: messages between launcher, actors and commands. It has its own sockets, so a stop never queues
-behind work."""
+"""Messages between launcher, actors and commands. They have their own sockets, so a stop never queues behind work."""
 
 from typing import Final, Literal
 
@@ -23,8 +22,7 @@ class Stop(msgspec.Struct, frozen=True, tag=True):
 
 class PeerGone(msgspec.Struct, frozen=True, tag=True):
     """Launcher to actor: this incarnation of a process is dead, and everything it held is free. `failure` says why it
-    cannot be restarted until a person acts. Actors that become ready later receive this message with
-    an empty `incarnation`."""
+    cannot be restarted until a person acts. Actors that become ready later get an empty `incarnation`."""
 
     role: Role
     incarnation: str

@@ -184,8 +184,7 @@ class JournalAway(RemembrancerError, retry_possible=True):
 
 
 class JournalChanged(RemembrancerError):
-    """The journal differs from the one that this host has read. The host stops applying and appending to the lane; the
-    message says what a person can do."""
+    """The journal differs from the one that this host has read, which stops the lane; the message says what to do."""
 
     @classmethod
     def missing(cls) -> JournalChanged:

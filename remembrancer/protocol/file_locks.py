@@ -13,8 +13,7 @@ if TYPE_CHECKING:
 
 
 class FileLock:
-    """An exclusive lock on a file, which is created with mode 0600 and never deleted. The kernel releases the lock when
-    the process dies (flock(2))."""
+    """An exclusive flock(2) on a file, created with mode 0600 and never deleted. It ends when the process dies."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = path

@@ -1,5 +1,4 @@
-"""Messages about a project's own files. The indexer keeps indexes of them, which the store reads and which can be
-rebuilt."""
+"""Messages about a project's own files, of which the indexer keeps indexes (they can be rebuilt) for the store."""
 
 from typing import Literal
 
@@ -116,8 +115,7 @@ class ListFiles(Request[Files], frozen=True):
 
 
 class SyncFiles(Request[SyncDone], frozen=True):
-    """Read a workspace's files now, with `force` also unchanged ones. Answered when they have been read, and refused if
-    no indexer can read them."""
+    """Read a workspace's files now, with `force` also unchanged ones. Refused if no indexer can read them."""
 
     project: ProjectRef
     root: str

@@ -42,8 +42,7 @@ OPEN_END: Final = "open_end"
 STANDING: Final[tuple[Kind, ...]] = ("convention", "preference", "decision")
 """The kinds that apply to every task until they are replaced: they do not fade."""
 RULES_OF_WORK: Final[frozenset[Kind]] = frozenset({*STANDING, "procedure"})
-"""The kinds that say how to work. A prompt may need them without resembling them. Of these, a fact replaces only
-decisions."""
+"""The kinds that say how to work, which a prompt may need without resembling them. A fact replaces only decisions."""
 SESSION_KINDS: Final[frozenset[Kind]] = frozenset({"scratchpad", "tool_outcome"})
 """The kinds that belong only to their session."""
 

@@ -78,8 +78,7 @@ def delete_database(path: Path) -> None:
 
 
 def read_file(path: Path | str, limit_bytes: int = 16 * 1024 * 1024) -> bytes:
-    """Read a regular file. Never blocks on a pipe or a terminal. Raises `OSError` if it is not a regular file, or is
-    larger than the limit."""
+    """Never blocks on a pipe or a terminal. Raises `OSError` for anything but a regular file within the limit."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     with os.fdopen(descriptor, "rb") as file:  # raises for a directory
         about = os.fstat(descriptor)

@@ -1,5 +1,4 @@
-"""The problems of a runtime and their remedies, in the wording that `status`, `doctor`, the `get_memory_status` tool
-and the *Health* page share."""
+"""A runtime's problems and their remedies, in the words of `status`, `doctor`, `get_memory_status` and *Health*."""
 
 import shutil
 import time

@@ -62,8 +62,7 @@ class Scores(msgspec.Struct, frozen=True, omit_defaults=True):
     final: float
     """The score by which an answer is sorted: the sum of `shares`, if they are known."""
     relevance: float
-    """The probability in [0, 1] that the memory answers the query. With a ranking by formula, or during an outage, the
-    degree to which it matches."""
+    """The probability that it answers the query or, with a ranking by formula or in an outage, how well it matches."""
     shares: dict[str, float] = {}
     """What each feature of `memory/features.py` contributes to the score."""
     cosine: float | None = None
@@ -210,8 +209,7 @@ class LinkedMemory(ListedMemory, frozen=True, kw_only=True, omit_defaults=True):
 
 class FollowLinks(SessionRequest[Memories[LinkedMemory]], frozen=True):
     """Read these memories, in this order, and then related ones, up to `depth` links away, the nearest first. The
-    answer has at most `limit` memories and about `characters` characters, but at least one memory. Raises `NotFound`
-    if none of the ids exists."""
+    answer has at most `limit` memories and about `characters` characters, but at least one. May raise `NotFound`."""
 
     memory_ids: tuple[str, ...]
     depth: int = 0
@@ -315,8 +313,7 @@ class Surroundings(msgspec.Struct, frozen=True):
 
 class MemoryShown(Surroundings, frozen=True, tag=True, kw_only=True):
     """A complete memory. `near_duplicates` have a cosine >= 0.95. `strength` and `is_stale` follow the formulas of
-    `memory/decay.py`. `reasons` say in sentences why the memory is in its scope. `undo_forgets` (only on request) means
-    that an undo would forget it."""
+    `memory/decay.py`. `reasons` say why it is in its scope. `undo_forgets` (on request): an undo would forget it."""
 
     memory: PortableMemory
     embedded: bool

@@ -57,8 +57,7 @@ class AddMemory(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit_de
 
     memory: NewMemory
     made_of: tuple[tuple[str, int], ...] = ()
-    """Ids and versions of its sources. The edit is skipped if one of these is forgotten or gone, or was changed by
-    anything other than this run."""
+    """Ids and versions of its sources. The edit is skipped if one is forgotten, gone, or changed outside this run."""
 
 
 class ReviseMemory(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit_defaults=True):

@@ -1,5 +1,4 @@
-"""Messages about memories that move: to another path of their project, or to and from lanes that are shared with other
-machines."""
+"""Messages about memories that move: to another path of their project, or to and from lanes that machines share."""
 
 import msgspec
 

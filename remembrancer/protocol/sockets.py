@@ -263,8 +263,7 @@ def _decode(decoder: msgspec.msgpack.Decoder[T], body: bytes) -> T:
 class Dealer(_Endpoint[In]):
     """A connection to one peer, which reconnects automatically. While it is down, `request` raises `PeerUnavailable` at
     once. `on_message` gets messages that do not answer a request, and must not block. `on_refused` is called when the
-    peer speaks a different version (with a message), does not admit this key (True), or breaks off the handshake for
-    another reason (False)."""
+    peer speaks a different version (a message), does not admit this key (True), or breaks off the handshake (False)."""
 
     _frame_count = 2
 

@@ -64,8 +64,7 @@ def is_private(directory: str | os.PathLike[str]) -> bool:
 
 
 def memory_storage() -> str:
-    """A directory in RAM that all processes on this machine can see, or else `/tmp`. Not TMPDIR, which may differ
-    between sessions."""
+    """A directory in RAM that all processes can see, or else `/tmp`. Not TMPDIR, which may differ between sessions."""
     is_there = not IS_PORTABLE and os.access(MEMORY_STORAGE, os.W_OK | os.X_OK)
     return os.path.realpath(MEMORY_STORAGE if is_there else "/tmp")  # noqa: S108
 

@@ -1,5 +1,4 @@
-"""ULIDs (https://github.com/ulid/spec): 16 bytes that sort by time, written as 26 characters. Bridges import this
-module: keep it small."""
+"""ULIDs (https://github.com/ulid/spec): 16 bytes that sort by time, in 26 characters. Bridges import this."""
 
 import os
 

@@ -1,5 +1,4 @@
-"""The wire format of the processes: an envelope in a separate frame before the body, and requests that name the type of
-their answer."""
+"""The wire format: an envelope in a separate frame before the body, and requests that name their answer's type."""
 
 import math
 import time

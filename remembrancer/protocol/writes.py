@@ -66,8 +66,7 @@ class OptionalFields(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShownFields(OptionalFields, frozen=True, kw_only=True):
-    """The fields of a memory that lists show. A memory's fields are defined only here, in `OptionalFields` and in
-    `MemoryFields`."""
+    """The fields that lists show. A memory's fields are defined only here, in `OptionalFields` and `MemoryFields`."""
 
     content: str
     type: MemoryType
@@ -241,8 +240,7 @@ class UndoChange(OfMemory, frozen=True):
 
 
 class InvalidateMemory(OfMemory, frozen=True):
-    """Mark a memory as no longer true since `at` (seconds since the epoch; None: now). `replaced_by` is the id of a
-    memory in the same space."""
+    """Mark a memory as no longer true since `at` (epoch seconds; None: now). `replaced_by` is in the same space."""
 
     reason: str | None = None
     replaced_by: str | None = None
@@ -326,8 +324,7 @@ class ResultOfMemory(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, 
 
 class StoredResult(ResultOfMemory, frozen=True):
     """The outcome of a `StoreMemory`. The id is that of an existing memory if the text was `already_known`.
-    `duplicates` are ids of other memories with identical content, oldest first; `missing` are related ids that do not
-    exist."""
+    `duplicates` are ids of other memories with the same content, oldest first; `missing` are unknown related ids."""
 
     scope: Scope
     graph_edges_created: int = 0
@@ -341,8 +338,7 @@ class StoredResult(ResultOfMemory, frozen=True):
 
 
 class UpdatedResult(ResultOfMemory, frozen=True):
-    """The outcome of an `UpdateMemory`. Without any `updated_fields`, no new version was made. `missing` are related
-    ids that do not exist."""
+    """Without any `updated_fields`, no new version was made. `missing` are related ids that do not exist."""
 
     updated_fields: tuple[str, ...]
     version: int

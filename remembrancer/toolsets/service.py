@@ -86,8 +86,7 @@ class MemoryService(Protocol):
 
     async def ask(self, question: Request[T], received_at: float) -> Asked[T]:
         """Return the store's answer. While the store restarts, wait within the call's budget, and then use the last
-        answer to the same question or, for a search, the memories last shown to the session. Raises `MemoryUnavailable`
-        or `DeadlineExceeded`."""
+        answer to the same question or, for a search, what the session was shown last. Raises as `require` does."""
 
     async def require(self, question: Request[T], timeout_s: float) -> T:
         """Ask a question that may be repeated. Raises `MemoryUnavailable` or `DeadlineExceeded`."""

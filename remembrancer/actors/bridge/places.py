@@ -1,6 +1,5 @@
 """Finds the runtime's paths for the bridge, and builds the bridge's hello to the gateway. Every session waits for its
-bridge, and pathlib and hashlib would double the wait: they are imported only if the home cannot be found without
-them."""
+bridge, and pathlib and hashlib would double the wait: they are imported only if the home is not found otherwise."""
 
 from __future__ import annotations
 

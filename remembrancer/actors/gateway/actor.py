@@ -144,8 +144,7 @@ class GatewayActor(Actor):
         )
 
     async def _browser_url(self, *ports: int) -> str:
-        """The browser's URL. If HTTP is off, it is served locally, preferably on `ports`. Raises
-        `MemoryUnavailable`."""
+        """If HTTP is off, the browser is served locally, preferably on `ports`. Raises `MemoryUnavailable`."""
         async with self._opening:
             for port in (*ports, *BROWSER_PORTS):
                 if self._http is None or self._http.url is None:

@@ -104,8 +104,7 @@ class ShownLog:
                 logger.warning("shown memories cannot be logged", extra={"reason": str(error)})
 
     def erase(self, memory_ids: Sequence[str], quotes: Sequence[str] = (), project: str = "") -> None:
-        """Delete all entries of these memories, and a project's questions that contain the beginning of a quote. Raises
-        `MemoryUnavailable`."""
+        """Delete the entries of these memories, and a project's questions that contain the beginning of a quote."""
         with self._writing:
             if self._pending:
                 self.flush()

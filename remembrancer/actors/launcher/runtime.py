@@ -83,8 +83,7 @@ class Runtime(NamedTuple):
     when_started: Callable[[], None]
 
     def run(self) -> str:
-        """Return why the runtime stopped. Raises `HomeUnusable`, `AlreadyRunning`, or any error that
-        `load_configuration` raises."""
+        """Return why the runtime stopped. Raises `HomeUnusable`, `AlreadyRunning`, or `load_configuration`'s errors."""
         os.umask(0o077)  # child processes inherit the mask
         claim_home(self.paths, in_memory=self.in_memory)
         with take_home(self.paths, LOCK_WAIT_S):

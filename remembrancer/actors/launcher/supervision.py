@@ -33,8 +33,7 @@ class Supervision:
         self._wanted = settings.embedders
         self._processes: dict[str, Lifecycle] = {}
         self.reports: dict[str, ProcessHealth] = {}
-        """Each process's last health report, by name. It is kept after the process has ended: it is better than
-        none."""
+        """Each process's last health report, by name. It is kept after the process has ended."""
         least_s = 2 * HEARTBEAT_S if for_sessions else math.inf  # sessions are reported at each heartbeat
         self._idle_s = max(settings.idle_timeout_s, least_s)
         self._rest_s = max(settings.rest_timeout_s, least_s)

@@ -1,5 +1,4 @@
-"""Facts: how this toolset shows and invalidates memories, and tools whose names and arguments differ from those of the
-`memory` toolset."""
+"""Facts: shows and invalidates memories, and has tools whose names and arguments differ from the `memory` toolset."""
 
 import time
 from typing import Annotated, Any

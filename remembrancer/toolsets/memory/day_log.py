@@ -63,8 +63,7 @@ async def read_day(
 ) -> tuple[Sequence[MemoryChanged], Sequence[RunDone]]:
     """Return a day's events and the changes by sessions and people, in chronological order, and the day's runs and
     imports that can be undone here. A memory that has since been forgotten is listed only as forgotten, without its
-    content, and undone changes are omitted. `for_people` includes all of these, and the memories that maintenance
-    archived."""
+    content, and undone changes are omitted. `for_people` includes all of these, and archived memories."""
     request = ReadActivity(
         *call.caller.viewer, day.end, MAX_CHANGES, day.start, MAX_TEXT, for_people, with_undo=True, days=days
     )

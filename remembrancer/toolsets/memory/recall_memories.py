@@ -101,8 +101,7 @@ class RecallMemoriesArguments(GivenFilters, frozen=True, forbid_unknown_fields=T
 async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Answer:
     """Return likely and possible answers in full, or else the nearest memory, in one line if the session has seen it.
     Other memories get one line if they are new to the session, or if it stored them and they contain half of the
-    query's words. With `detail`, a named ranking or a degraded answer, all memories are in full; in the last two cases,
-    they are not judged."""
+    query's words. With `detail`, a named ranking or a degraded answer, all are in full; the last two are not judged."""
     started = time.perf_counter()
     root = workspace_root(call.caller.directory, call.service.settings)
     request = to_recall(arguments, call.caller.project, call.caller.session_id, root)
