@@ -63,8 +63,7 @@ class Schema:
         return self.versions[-1]
 
     def refuse(self, path: Path, version: int) -> None:
-        """Raises `SchemaTooNew` or `SchemaTooOld` if this release does not read files of that version. A file without a
-        version (0) is initialised when it is opened."""
+        """Raises `SchemaTooNew` or `SchemaTooOld`. A file without a version (0) is initialised when it is opened."""
         if version > self.latest:
             raise SchemaTooNew(
                 f"{path} was written by a newer release ({release_of(version)} or later; this is {__version__}): "
@@ -230,8 +229,7 @@ def _delete(paths: Iterable[Path]) -> None:
 
 
 def write_copy(source: sqlite3.Connection, target: Path) -> None:
-    """Copy a database into a new file, and check the copy. Raises `RecordsUnusable` if the copy is damaged, `OSError`
-    or `sqlite3.Error` if it cannot be written."""
+    """Write a checked copy. Raises `RecordsUnusable` if it is damaged, `OSError` or `sqlite3.Error` if that fails."""
     target.unlink(missing_ok=True)  # an interrupted attempt may have left it
     target.touch(mode=0o600, exist_ok=False)
     try:

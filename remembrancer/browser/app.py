@@ -122,8 +122,7 @@ class Browser:
         return Route(f"/p/{{project}}{path}", answer, methods=[method])
 
     async def _places(self, wanted: str, grant: Grant | None) -> tuple[ProjectRef, tuple[ProjectRef, ...]]:
-        """The requested project (default: the first), and all projects that the visitor may see. Raises `HTTPException`
-        if the visitor may not see the project."""
+        """The requested project (default: the first), and all that the visitor may see. Raises `HTTPException`."""
         sees_all = grant is None or grant.every_project
         directories = [Path(each) for each in grant.projects] if grant is not None else []
 

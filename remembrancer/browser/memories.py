@@ -201,8 +201,7 @@ async def edit(view: View) -> Response:
 
 
 async def remember(view: View) -> Response:
-    """Store a passage of a note or typed text, which stays in the form if it is refused. There is no undo for a text
-    that was already stored, since it would be forgotten."""
+    """Store a passage of a note or typed text. A text that was already stored has no undo, which would forget it."""
     path, text = view.field("path"), view.raw_field("passage")
     fields: dict[str, Any] = {
         name: view.field(name) for name in ("kind", "due", "scope", "occurred_at") if view.field(name)
@@ -302,8 +301,7 @@ async def _now(view: View, memory_id: str) -> PortableMemory:
 
 
 async def done_of(view: View, *, with_names: bool = True) -> dict[str, Any]:
-    """The message about the last change, and the undo for each memory id. `with_names` adds the memory's text, or the
-    number of memories, for pages that do not show them."""
+    """The last change's message, and the undo for each memory id. `with_names` is for pages without the memories."""
     undo = dict(each.rpartition("~")[::2] for each in view.query("undo").split(",") if "~" in each)
     said, names = DONE.get(view.query("done"), ""), ""
     if len(undo) > 1:

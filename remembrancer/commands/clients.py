@@ -316,8 +316,7 @@ def read_text(path: Path) -> str:
 
 
 def write_text(place: ClientFile, text: str) -> None:
-    """Replace a file atomically; an empty text deletes it. A symbolic link is followed, the file keeps its mode, and a
-    new file for the user's scope is private. Raises `FileRefused`."""
+    """Replace a file (or a link's target) atomically; an empty text deletes it. Raises `FileRefused`."""
     real = Path(os.path.realpath(place.path))
     try:
         if not text:

@@ -49,8 +49,7 @@ class ListStale(Request[tuple[StaleMemory, ...]], frozen=True):
 
 
 class TreeDescription(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A tree and its index; lists of a project's trees have only the first three fields. Times are seconds since the
-    epoch; `skipped` counts the files left out, by reason."""
+    """A project's list of trees has only the first three fields. `skipped` counts the files left out, by reason."""
 
     id: str
     root: str

@@ -1,5 +1,4 @@
-"""The environment variables that a runtime inherits from the session that starts it, and the toolsets that a variable
-can name. Hooks import this module: keep it small."""
+"""The variables that a runtime inherits from a session, and the names of toolsets. Hooks import it: keep it small."""
 
 from __future__ import annotations
 
@@ -49,8 +48,7 @@ def is_secret_variable(name: str) -> bool:
 
 
 def runtime_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The known variables of the session that starts a runtime, without secrets: the runtime outlives that session and
-    serves others, so it must not hold an assistant's keys."""
+    """The known variables without secrets: the runtime outlives its first session, and must not hold its keys."""
     return {
         name: value
         for name, value in environ.items()

@@ -1,5 +1,4 @@
-"""Runs: edits by the consolidator in one space that are applied and undone together. An edit is skipped, and reported,
-if its memory has changed since the consolidator read it."""
+"""Runs: edits by the consolidator that are applied and undone together, except for memories that changed meanwhile."""
 
 from __future__ import annotations
 

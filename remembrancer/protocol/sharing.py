@@ -17,8 +17,7 @@ class MemoriesMoved(msgspec.Struct, frozen=True, tag=True):
 
 
 class MoveProject(Request[MemoriesMoved], frozen=True):
-    """Move the memories of the project `old` to `new`, the same project in a different place, and merge them with the
-    memories of `new`. `directory` is the working tree of `new`."""
+    """Merge the memories of `old` into `new`, the same project elsewhere. `directory` is the working tree of `new`."""
 
     old: ProjectRef
     new: ProjectRef
@@ -35,8 +34,7 @@ class ShareProject(Request[MemoriesMoved], frozen=True):
 
 
 class LeaveLane(Request[tuple[str, int]], frozen=True):
-    """Stop sharing a project's memories (None: the user's). The project keeps the lane's current memories. The answer
-    is the lane, and the number of these memories."""
+    """Stop sharing a project's memories (None: the user's), and keep them. The answer is the lane, and their number."""
 
     project: ProjectRef | None
     dry_run: bool = False

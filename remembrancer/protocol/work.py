@@ -82,8 +82,7 @@ class EmbeddedText(msgspec.Struct, frozen=True, tag=True):
 
 
 class EmbedText(Request[EmbeddedText], frozen=True):
-    """Store to worker: split this text into passages that fit the window, and embed each of them. Uses one credit. A
-    worker that has no model, or is leaving, does not answer."""
+    """Store to worker: embed a text's passages, for one credit. A worker without a model does not answer."""
 
     text: str
 

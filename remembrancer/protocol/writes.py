@@ -84,8 +84,7 @@ class ShownFields(OptionalFields, frozen=True, kw_only=True):
 
 
 class MemoryFields(ShownFields, frozen=True, kw_only=True):
-    """The fields of a memory: messages, snapshots, exports and the records' columns are derived from them. A `pinned`
-    memory is not summarised, archived or promoted automatically."""
+    """Messages, snapshots, exports and columns are derived from these. Nothing automatic changes a `pinned` memory."""
 
     session_id: str
     related_entities: tuple[EntityRef, ...] = ()
@@ -155,8 +154,7 @@ class OfMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_d
 
 
 class StoreMemory(MemoryFields, frozen=True, kw_only=True, tag=True, tag_field="change"):
-    """Create a memory. `supersedes` are ids of memories in the same space that it replaces. `related` are ids of
-    related memories; missing ones are skipped."""
+    """`supersedes` are ids of memories in the same space that it replaces; missing ones of `related` are skipped."""
 
     memory_id: str
     supersedes: str | tuple[str, ...] | None = None
@@ -460,8 +458,7 @@ class Applied(msgspec.Struct, frozen=True, tag=True):
 
 
 class Submit(Request[Applied], frozen=True):
-    """Gateway to store: apply this operation. An `EraseMemory` also deletes turns and tool calls of the project's
-    sessions that contain one of the `quotes`."""
+    """Gateway to store. An `EraseMemory` also deletes the project's turns and tool calls with one of the `quotes`."""
 
     operation: Operation
     quotes: tuple[str, ...] = ()

@@ -10,8 +10,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, te
 from numpy.typing import NDArray
 
 PRECISION: Final = "w7a8"
-"""The precision of the vectors: 7-bit weights and 8-bit activations. Change it together with any rule that affects the
-vectors, since vectors of different precisions are not compared."""
+"""7-bit weights and 8-bit activations. Change it with any rule that affects vectors, since others are not compared."""
 LARGEST_WEIGHT: Final = 63
 """Seven bits instead of eight: x86 processors without VNNI add two products of a uint8 and an int8 in 16 bits with
 saturation, and 2 * 255 * 63 fits there. So all processors compute the same vectors. (onnxruntime's

@@ -51,8 +51,7 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def embed_passages(self, texts: Sequence[str]) -> Vectors:
-        """One row of unit length for each text, in the given order. Text beyond the window is ignored. Raises
-        `ModelUnusable` if the engine cannot embed texts at the moment."""
+        """One row of unit length for each text; text beyond the window is ignored. May raise `ModelUnusable`."""
 
     @abc.abstractmethod
     def embed_questions(self, texts: Sequence[str]) -> Vectors:

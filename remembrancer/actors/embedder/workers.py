@@ -123,8 +123,7 @@ def in_words(error: Exception) -> str:
 
 
 def question_vector(engine: Engine, question: str) -> bytes:
-    """The vector of a question as float32. If the question is longer than the window, this is the mean of its first two
-    and last two parts, which usually contain the actual question."""
+    """As float32. Beyond the window, the mean of the first two and last two parts, which usually have the question."""
     passages = split_passages(question, engine.tokenizer, engine.passage_budget)
     if len(passages) > 4:
         passages = passages[:2] + passages[-2:]

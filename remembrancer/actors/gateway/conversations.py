@@ -158,8 +158,7 @@ CallTool = Callable[[CallContext, "int | str", str, dict[str, Any]], Awaitable[C
 
 @dataclass(frozen=True, slots=True)
 class McpService:
-    """Everything that a transport needs to serve clients. `server` returns the SDK's server; the first call loads the
-    SDK. `notices` are added to the first answer in every session."""
+    """Serves clients of any transport. `server` loads the SDK once. `notices` come with each session's first answer."""
 
     incarnation: str
     server: Callable[[], Server[Any]]

@@ -164,8 +164,7 @@ def build_server(handlers: Handlers) -> Server[Any]:
         )
 
     async def answer(ctx: Context, call_next: CallNext) -> Any:
-        """Give errors a code, a message and `data` (internal errors without their text). Add the instructions for the
-        session's tools to the SDK's answer to `initialize`."""
+        """Give errors a code, a message and `data`, and the answer to `initialize` the instructions for the tools."""
         try:
             result = await call_next(ctx)
         except (MCPError, ValidationError):

@@ -342,8 +342,7 @@ class StoreAccess(MemoryService):
         return (Notice("partial_results", f"{writes} not searched yet{why}"),)
 
     async def _from_store(self, question: Request[T], until: float, answer_s: float) -> Reply[T]:
-        """The store's answer. Waits for a restarting store; each attempt may take `answer_s`. Raises
-        `MemoryUnavailable`, `DeadlineExceeded`, or the store's refusal."""
+        """Waits for a restarting store. Raises `MemoryUnavailable`, `DeadlineExceeded`, or the store's refusal."""
         while True:
             await self._wait_for_store(until)
             if self._queue.depth:

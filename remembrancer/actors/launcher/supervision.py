@@ -20,8 +20,7 @@ NO_JOBS_S: Final = 10.0
 """After this time without jobs, the consolidator is stopped."""
 LISTED: Final[tuple[Role, ...]] = ("gateway", "store", "embedder", "consolidator", "indexer")
 STOP_ORDER: Final[tuple[Role, ...]] = ("gateway", "consolidator", "indexer", "embedder", "store")
-"""The gateway can answer pending requests while the store is up; the consolidator and the indexer do their unfinished
-work later; a worker hands back its jobs; the store closes last."""
+"""The gateway can answer pending requests while the store is up, and workers can hand back their jobs to it."""
 
 
 class Supervision:
@@ -185,8 +184,7 @@ class Supervision:
                 self._start("embedder", now, number, model, threads)
 
     def _arrange_background(self, now: float) -> None:
-        """Run the indexer once there are files, and the consolidator while there are jobs and for a while after. The
-        consolidator starts only when nothing else is starting."""
+        """Run the indexer once there are files, and the consolidator for jobs, when nothing else is starting."""
         store, consolidator = self._store_health, self._processes.get("consolidator")
         has_jobs = store is not None and store.has_jobs
         if has_jobs or (consolidator is not None and self._is_at_work(consolidator)):
