@@ -108,9 +108,7 @@ def read_archive(path: Path, target: Path | None = None) -> str:
                 pass
     except _UNREADABLE as error:
         reason = str(error).partition("\n")[0].rstrip(":")
-        raise FileUnusable(
-            f"{path} is not a backup, or it is damaged ({reason}); 'remembrancer backup import' reads exports"
-        ) from error
+        raise FileUnusable(f"{path} is not a backup, or damaged ({reason}); 'backup import' reads exports") from error
     except OSError as error:
         raise cannot("read", path, error) from error
     if names <= {*FORMER_LISTS, QUEUE}:
@@ -193,9 +191,7 @@ def put_back(file: str, yes: bool) -> Report:
     facts = {"home": str(paths.home), "archive": str(archive), "made_at": created_at, "memories": memories}
     lines = [f"{paths.home} now has the {count(memories, 'memory')} from the backup of {when}."]
     if aside is not None:
-        lines.append(
-            f"To go back, run 'remembrancer backup restore {aside}'; otherwise, you can delete that directory."
-        )
+        lines.append(f"To go back, run 'remembrancer backup restore {aside}', or else delete that directory.")
     return Report(facts | {"set_aside": aside and str(aside)}, lines)
 
 
@@ -211,9 +207,7 @@ def locked(paths: RuntimePaths) -> Iterator[None]:
             except OSError as error:
                 raise unusable(paths.home, error) from error
             if not is_held:
-                raise HomeUnusable(
-                    f"a process of a crashed runtime still has {path} open; end it, or wait until it ends"
-                )
+                raise HomeUnusable(f"a process of a crashed runtime still has {path} open; end it, or wait")
         yield
 
 

@@ -85,9 +85,7 @@ def share(text: str) -> float:
 
 
 ID: Final = argument("memory", metavar="ID", type=memory_id, help="An id as shown in lists.")
-IDS: Final = argument(
-    "memories", nargs=-1, required=True, metavar="ID...", type=memory_id, help="An id as shown in lists."
-)
+IDS: Final = argument("memories", nargs=-1, required=True, metavar="ID...", type=memory_id, help="An id from a list.")
 SUPERSEDES: Final = option(
     "--supersedes",
     type=memory_id,
@@ -120,9 +118,7 @@ FIELDS: Final = (
 
 
 @memory_command(
-    argument(
-        "text", nargs=-1, metavar="[TEXT]...", help="The text; - reads standard input. Without TEXT, opens $EDITOR."
-    ),
+    argument("text", nargs=-1, metavar="[TEXT]...", help="The text; - reads standard input. Without, opens $EDITOR."),
     tag_option("--tag", help="May be repeated; a,b adds two tags."),
     SUPERSEDES,
     *FIELDS,
@@ -213,9 +209,7 @@ def _state_of(memory: Answer, changed: Iterable[str] = ("occurred_at",)) -> str:
         type=click.Choice(("project", "user")),
         help="Move a memory from its session to the project, or from the project to the user, or back.",
     ),
-    flag(
-        "--replaced", "settled", flag_value="replaced", help="Resolve a pair in list --review: the newer one is true."
-    ),
+    flag("--replaced", "settled", flag_value="replaced", help="Resolve a pair in list --review: the newer is true."),
     flag("--both", "settled", flag_value="both", help="Resolve a pair in list --review: both are true."),
     SUPERSEDES,
     tag_option("--tag", "tags", help="A tag to add ('remembrancer tag' also removes tags)."),
@@ -302,9 +296,7 @@ def _settle(where: Where, memory: str, other: str, is_replaced: bool, reason: st
         if len(pairs) > 1:
             others = (pair.newer if has_part(pair.older.id, memory) else pair.older for pair in pairs)
             choices = (f"'{option} {short(each.id)}' (“{excerpt(each.content, QUOTED)}”)" for each in others)
-            raise InvalidInput(
-                f"{short(memory)} is in {len(pairs)} pairs; name the other memory: {' or '.join(choices)}"
-            )
+            raise InvalidInput(f"{short(memory)} is in {len(pairs)} pairs; name the other: {' or '.join(choices)}")
         for older, newer in ((pair.older, pair.newer) for pair in pairs):
             links = [{"relation": relation, "target": older.id}]
             answer = conversation.call("update_memory", memory_id=newer.id, add_links=links, reason=reason)
@@ -332,9 +324,7 @@ def _input_text() -> str:
 
 def edited(text: str) -> str:
     if not sys.stdin.isatty():
-        raise InvalidInput(
-            "there is no terminal for an editor; give the text (add TEXT, edit ID TEXT), or - for standard input"
-        )
+        raise InvalidInput("there is no terminal for an editor; give the text (edit ID TEXT), or - for standard input")
     try:
         return click.edit(text, extension=".md", require_save=False) or ""
     except click.ClickException as error:
@@ -472,9 +462,7 @@ def restore(where: Where, memories: Sequence[str], version: int | None, reason: 
 
 
 @memory_command(
-    argument(
-        "change", required=False, metavar="[ID]", help="A memory, a run, or an import (default: the last change)."
-    ),
+    argument("change", required=False, metavar="[ID]", help="A memory, a run or an import (default: the last change)."),
     YES,
 )
 def undo(where: Where, change: str | None, yes: bool) -> Report:
@@ -567,7 +555,7 @@ def _last_changes(where: Where, yes: bool) -> dict[str, int]:
     lacking = next((text for text, code in warnings.items() if code == "partial_results"), None)
     if lacking is not None:
         raise MemoryUnavailable(
-            f"the last change is not known: {lacking} Run 'remembrancer undo ID' to undo a memory's last change"
+            f"the last change is not known: {lacking} Run 'remembrancer undo ID' for a memory's last one"
         )
     passed_over = ("archived", "maintenance", "promotion")
     runs = [run for run in answer["runs"] if not run.get("undone") and run["did"] not in passed_over]

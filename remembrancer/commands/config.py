@@ -21,9 +21,7 @@ from remembrancer.protocol.paths import write_whole
 
 
 @command(
-    option(
-        "--set", "assignment", metavar="NAME=VALUE", help="Write a setting to the home's config.toml; NAME= removes it."
-    ),
+    option("--set", "assignment", metavar="NAME=VALUE", help="Write a setting to config.toml; NAME= removes it."),
     option(
         "--import",
         "imported",

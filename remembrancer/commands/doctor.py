@@ -170,9 +170,7 @@ def check_model(at: Examination) -> Finding:
     if at.settings.embedder_listen is not None and not at.settings.embedders:
         return Finding("ok", f"{choice.model} by {choice.engine}, only on other hosts")
     if choice.engine in REMOTE_ENGINES:
-        return Finding(
-            "ok", f"{choice.model} by {choice.engine}, not tried here; 'remembrancer status' says whether it answers"
-        )
+        return Finding("ok", f"{choice.model} by {choice.engine}, not tried here: see 'remembrancer status'")
     try:
         model = load_engine(msgspec.structs.replace(at.settings, engine=choice.engine, model=choice.model), 1).identity
     except ModelUnusable as error:
@@ -211,9 +209,7 @@ def check_files(at: Examination) -> Finding:
     is_lost = had_memories and is_empty(at.paths.database)
     if is_lost and not is_old(at.paths):  # the next start creates it for an old home
         text = f"{at.paths.database} is missing or empty, although it used to have memories"
-        advice = (
-            "run 'remembrancer doctor --repair' to restore the last copy, or 'remembrancer backup restore' for a backup"
-        )
+        advice = "run 'remembrancer doctor --repair' for the last copy, or 'remembrancer backup restore' for a backup"
         return Finding("problem", text, advice, details)
     if aside:
         advice = "check what these files contain, restore lost memories from a backup, and delete the files"

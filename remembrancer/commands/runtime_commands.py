@@ -108,9 +108,7 @@ def _check_free(host: str, port: int) -> None:
         socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
     except OSError as error:
         reason = "the port is in use" if error.errno == errno.EADDRINUSE else error.strerror or error
-        raise InvalidInput(
-            f"HTTP cannot be served at {host}, port {port}: {reason}. Choose another address with --http"
-        ) from error
+        raise InvalidInput(f"HTTP cannot be served at {host}, port {port}: {reason}. Choose another --http") from error
 
 
 def _prepare_tokens(home: Home, host: str, token: str | None, *, is_none_needed: bool) -> None:
@@ -119,7 +117,7 @@ def _prepare_tokens(home: Home, host: str, token: str | None, *, is_none_needed:
     if token:
         tokens.create("FLOOD_MEMORY_AUTH_TOKEN", (str(home.directory),), time.time(), token=token, replace=True)
     if is_none_needed and host not in LOOPBACK:
-        raise InvalidInput(f"--no-token is only allowed with a loopback address such as 127.0.0.1, not with {host}")
+        raise InvalidInput(f"--no-token is only allowed with a loopback address (127.0.0.1), not with {host}")
     if is_none_needed:
         print("Every program and user on this machine can use HTTP (--no-token).", file=sys.stderr)
     elif not tokens.all():

@@ -58,9 +58,7 @@ def server_config(host: Sequence[str], out: Path) -> Report:
     addresses = []
     for named in host or ["127.0.0.1"]:
         if not (matched := HOST.fullmatch(named)):
-            raise InvalidInput(
-                f"--host needs a name or an address like home.lan or 192.168.1.7:4222, not {named[:80]!r}"
-            )
+            raise InvalidInput(f"--host needs a name or address like home.lan or 192.168.1.7:4222, not {named[:80]!r}")
         addresses.append(Address(matched[1] or matched[2], int(matched[3] or PORT)))
     if out.exists():
         raise InvalidInput(f"{out} already exists; delete it if no server uses it, or name a new directory with --out")

@@ -74,9 +74,7 @@ def revoke(name: str) -> Report:
     return Report({"revoked": name}, f"Revoked {name}: it no longer works.")
 
 
-token = Group(
-    "token", *(create, list_tokens, revoke), help="Manage the tokens for access over HTTP (remembrancer up --http)."
-)
+token = Group("token", *(create, list_tokens, revoke), help="Manage the tokens for HTTP (remembrancer up --http).")
 
 
 def _is_over(grant: Grant, now: float) -> bool:

@@ -46,9 +46,7 @@ class Invitation(msgspec.Struct, frozen=True):
         try:
             return _decode_invitation(read_file(path))
         except (OSError, msgspec.DecodeError) as error:
-            raise FileUnusable(
-                f"{path} is not a key file ({error}); run 'remembrancer admin embedder --invite' to make one"
-            ) from error
+            raise FileUnusable(f"{path} is no key file of 'remembrancer admin embedder --invite' ({error})") from error
 
 
 class _Pair(msgspec.Struct, frozen=True):

@@ -136,9 +136,7 @@ class EmbedderActor(Actor):
     def _say_slow(self) -> None:
         if self._engine is None and self._error is None:
             limit = f"{self._load_timeout_s:g} s (model_load_timeout_s)"
-            self._use(
-                None, error=f"the model is still loading after {limit}; until it is loaded, searches only match words"
-            )
+            self._use(None, error=f"the model is still loading after {limit}; until then, searches only match words")
 
     def health(self) -> EmbedderHealth:
         return EmbedderHealth(self._error)

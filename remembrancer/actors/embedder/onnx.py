@@ -128,9 +128,7 @@ def open_session(graph: Path, threads: int, weights: Mapping[str, NDArray[Any]] 
     try:
         import onnxruntime
     except ImportError as error:
-        raise ModelUnusable(
-            f"onnxruntime cannot be imported ({error}); install it with pip install onnxruntime"
-        ) from error
+        raise ModelUnusable(f"onnxruntime cannot be imported ({error}); run pip install onnxruntime") from error
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1

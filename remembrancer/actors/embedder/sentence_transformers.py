@@ -78,9 +78,7 @@ def load(choice: ModelChoice, _: Settings, threads: int) -> SentenceTransformerE
         import torch
         from sentence_transformers import SentenceTransformer
     except ImportError as error:
-        raise ModelUnusable(
-            f"the sentence-transformers library cannot be imported ({error}); install it with {EXTRA}"
-        ) from error
+        raise ModelUnusable(f"sentence-transformers cannot be imported ({error}); install it with {EXTRA}") from error
     torch.set_num_threads(threads)
     name = directory.name if Path(model).expanduser().is_dir() else model
     known = named_model(name)
@@ -109,9 +107,7 @@ def _directory_of(model: str) -> Path:
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
     except ImportError as error:
-        raise ModelUnusable(
-            f"the sentence-transformers library is not installed ({error}); install it with {EXTRA}"
-        ) from error
+        raise ModelUnusable(f"sentence-transformers is not installed ({error}); install it with {EXTRA}") from error
     known = NAMED_MODELS.get(model)
     repository = known.repository if known else model if "/" in model else f"sentence-transformers/{model}"
     try:

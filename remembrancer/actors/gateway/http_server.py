@@ -219,9 +219,7 @@ class HttpServer:
         )
         try:
             if host not in LOOPBACK and self._no_token:
-                raise InvalidInput(
-                    f"--no-token is only allowed with a loopback address such as 127.0.0.1, not with {host}"
-                )
+                raise InvalidInput(f"--no-token is only allowed with a loopback address (127.0.0.1), not with {host}")
             if any("*" in name for name in self._settings.http_hosts):
                 raise InvalidInput("http_hosts must contain whole names, not patterns")
             config.load()  # reads the certificate
