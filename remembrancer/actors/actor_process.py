@@ -100,8 +100,7 @@ class Actor(abc.ABC):
 
     @abc.abstractmethod
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
-        """Start, call `task_status.started()` when ready for work, and run until cancelled. A `RemembrancerError`
-        raised before that is reported as a failure to start."""
+        """Start, call `task_status.started()`, and run until cancelled. An earlier `RemembrancerError` is reported."""
 
     @abc.abstractmethod
     def health(self) -> ProcessHealth:

@@ -55,8 +55,7 @@ def places_for(values: Sequence[object]) -> str:
 
 
 def where(*rows: Sequence[Any]) -> tuple[str, list[Any]]:
-    """Return conditions joined by AND, with their arguments. Each row is a condition and its arguments; rows with an
-    empty condition, or None as an argument, are left out."""
+    """Conditions joined by AND, with their arguments. Rows with an empty condition or a None argument are left out."""
     given = [row for row in rows if row[0] and None not in row]
     return " AND ".join(row[0] for row in given), [value for _, *values in given for value in values]
 

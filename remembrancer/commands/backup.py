@@ -84,8 +84,7 @@ def write_archive(file: IO[bytes], staged: Path) -> IO[bytes]:
 
 
 def read_archive(path: Path, target: Path | None = None) -> str:
-    """Returns the time of the archive's creation (ISO 8601). `path` may also be a directory that a restore has kept.
-    Raises `FileUnusable` if it cannot be read or unpacked."""
+    """Returns when it was made (ISO 8601). `path` may be a directory that a restore has kept. Raises `FileUnusable`."""
     latest, names = 0.0, set[str]()
     try:
         with (

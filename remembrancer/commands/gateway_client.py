@@ -1,5 +1,4 @@
-"""Talks to the gateway over its socket, for commands and hooks, as a session without a bridge. Uses only the standard
-library, because an assistant waits for its hooks."""
+"""Talks to the gateway for commands and hooks, as a session without a bridge. Standard library only, to start fast."""
 
 from __future__ import annotations
 

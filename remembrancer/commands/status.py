@@ -1,5 +1,4 @@
-"""`remembrancer status`: the state of each process, the write queue and the embedding, and any problems; and `admin
-queue`, the waiting and the refused writes."""
+"""`remembrancer status`, and `admin queue`: the processes, the write queue and the embedding, with any problems."""
 
 import os
 from pathlib import Path

@@ -75,8 +75,7 @@ class QueueFull(RemembrancerError, retry_possible=True):
 
 
 class StorageFull(RemembrancerError, retry_possible=True):
-    """The disk or the configured limit leaves no room for the write. Nothing was written. `details` has `current_size`
-    and `limit`, in words and in bytes, if they are known."""
+    """There is no room, and nothing was written. `details` has `current_size` and `limit`, in words and in bytes."""
 
     @classmethod
     def at_limit(cls, message: str, *, current_bytes: int, limit_bytes: int) -> StorageFull:

@@ -139,8 +139,7 @@ class Recalled(msgspec.Struct, frozen=True, tag=True):
 
 
 class Recall(Filters, Request[Recalled], frozen=True, kw_only=True):
-    """Find memories of `project`, of the user, and of the session. `reference_time` is the present for "yesterday" in
-    the query, in UTC (None: now, in this machine's zone)."""
+    """`reference_time` is the present for "yesterday" in the query, in UTC (None: now, in this machine's zone)."""
 
     project: ProjectRef
     query: str

@@ -7,8 +7,7 @@ from remembrancer.protocol.writes import Operation, ProjectRef
 
 
 class MemoriesMoved(msgspec.Struct, frozen=True, tag=True):
-    """The numbers of memories that were (or would be) moved, merged with existing memories (`joined`), or not moved
-    (`left`), with the `reason` for the first of these."""
+    """The numbers of memories that are moved, merged (`joined`), or not moved (`left`, for a `reason`)."""
 
     memories: int
     joined: int = 0

@@ -150,6 +150,4 @@ def load(choice: ModelChoice, _: Settings, threads: int) -> MultilingualEngine:
     try:
         return MultilingualEngine(E5File(weights), threads)
     except ImportError as error:
-        raise ModelUnusable(
-            f"sentencepiece cannot be imported ({error}); install it with {MULTILINGUAL_EXTRA}"
-        ) from error
+        raise ModelUnusable(f"sentencepiece cannot be imported ({error}); run {MULTILINGUAL_EXTRA}") from error

@@ -70,8 +70,7 @@ _decode_failure: Final = msgspec.json.Decoder(Failure).decode
 
 
 class Runtime(NamedTuple):
-    """`secrets` may include the embedders' secrets. If `in_memory`, the content of the home is deleted after an orderly
-    stop. `when_started` is called once the start can no longer fail."""
+    """If `in_memory`, an orderly stop deletes the home's content. `when_started`: the start can no longer fail."""
 
     paths: RuntimePaths
     load_configuration: Callable[[], Configuration]

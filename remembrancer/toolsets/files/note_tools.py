@@ -179,9 +179,7 @@ def read_note(path: str, project: ProjectRef, root: str, settings: Settings) -> 
     with os.fdopen(descriptor, "rb") as file:
         data = file.read(MAX_FILE_BYTES + 1)
     if len(data) > MAX_FILE_BYTES:
-        raise InvalidInput(
-            f"{quote(path)} is too large to be a note: it has more than {MAX_FILE_BYTES} bytes", field="path"
-        )
+        raise InvalidInput(f"{quote(path)} is too large for a note: it exceeds {MAX_FILE_BYTES} bytes", field="path")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

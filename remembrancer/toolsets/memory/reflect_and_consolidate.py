@@ -88,9 +88,7 @@ def _reflected(call: Call, reflected: Reflected) -> Answer:
     answer |= non_empty(run_id=reflected.run_id, skipped=reflected.skipped or None)
     if reflected.not_embedded:
         memories = count(reflected.not_embedded, "memory")
-        call.warn(
-            "not_embedded", f"Not considered, since they have no vectors yet: {memories}. Call again in a moment."
-        )
+        call.warn("not_embedded", f"Not considered, as they have no vectors yet: {memories}. Call again in a moment.")
     return answer
 
 
