@@ -20,7 +20,7 @@ from remembrancer.actors.store.records.browsing import BROWSER_READS
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Filters, Phrase
 from remembrancer.actors.store.replaced_memories import ReplacedMemories
-from remembrancer.actors.store.shared_lanes import SILENT_S, Connection, FollowUp, SharedLanes
+from remembrancer.actors.store.shared_lanes import SILENT_S, Connection, SharedLanes
 from remembrancer.actors.store.spaces import HomeSpaces
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
@@ -108,7 +108,7 @@ class Host:
         self.files = HomeSpaces(
             self.paths, self.committer, lambda: self.clock, on_open=lambda _: None, open_lane=self.lanes.open
         )
-        self.lanes.attach(self.files, FollowUp(self._scrub, lambda _: None, lambda: None))
+        self.lanes.attach(self.files, self._scrub, lambda _: None, lambda: None)
         scheduler = cast(EmbeddingScheduler, SimpleNamespace(error=None, wake=lambda: None))
         vectors = cast(VectorSpaces, SimpleNamespace(note_kept=lambda _: None))
         parts = StoreParts(self.paths, Settings(), self.files, self.committer, vectors, scheduler, Readers())

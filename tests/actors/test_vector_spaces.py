@@ -154,9 +154,9 @@ async def test_idle_vectors_are_freed(library: Library) -> None:
         held = spaces.searchable(library.records.name)
         assert held is not None
         spaces.free_idle()
-        assert held.size_bytes > 0
+        assert held._vectors.nbytes > 0
         spaces.free_idle(idle_s=0)
-        assert held.size_bytes == 0
+        assert held._vectors.nbytes == 0
         assert library.finds(spaces, chronicle(0, 10))
 
 

@@ -27,7 +27,7 @@ from remembrancer.actors.store.records.found_entities import find_names
 from remembrancer.actors.store.records.sqlite_records import Limits, Records
 from remembrancer.actors.store.records.types import RECORDS
 from remembrancer.actors.store.replaced_memories import ReplacedMemories
-from remembrancer.actors.store.shared_lanes import FollowUp, SharedLanes
+from remembrancer.actors.store.shared_lanes import SharedLanes
 from remembrancer.actors.store.spaces import USER, HomeSpaces
 from remembrancer.actors.store.vectors.chroma import Server
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
@@ -119,7 +119,7 @@ class StoreActor(Actor):
         self._reads = ReadHandlers(parts, replaced, notes_of, self._code, self._lanes.notices)
         writes = WriteHandlers(parts, replaced, self._lanes.purge)
         self._jobs = JobHandlers(parts, writes.submit, self._count_accesses)
-        self._lanes.attach(self._files, FollowUp(writes.scrub, self._tell_gateway, self._scheduler.wake))
+        self._lanes.attach(self._files, writes.scrub, self._tell_gateway, self._scheduler.wake)
         for records in self._files:
             self._file_opened(records)
         listeners: dict[type, Listener] = {

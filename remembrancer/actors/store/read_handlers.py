@@ -181,15 +181,13 @@ class ReadHandlers(Handlers):
         ref = await self._readers.read(lambda: view.reader.number_of(request.memory_id))
         if ref is None:
             return EmbeddingState(embedded=False, error="there is no such memory")
-        records, number = view.records_of(ref), ref
-        timeout_s = context.remaining_s()
+        records, timeout_s = view.records_of(ref), context.remaining_s()
         answer_at = anyio.current_time() + timeout_s
-        embedded, error = await self._scheduler.wait_for(records, number, timeout_s)
+        embedded, error = await self._scheduler.wait_for(records, ref, timeout_s)
         near: tuple[NearMemory, ...] = ()
         if embedded:
             with anyio.CancelScope(deadline=answer_at):  # the comparison continues after the deadline
-                comparing = asyncio.ensure_future(self._vectors.check_now(records.name, number, threads))
-                await asyncio.shield(comparing)
+                await asyncio.shield(self._vectors.check_now(records.name, ref, threads))
             near = await self._readers.read(lambda: self._replaced.take(view.reader, request, most=MAX_REPORTED))
         similar = await self._readers.read(lambda: near_duplicates(view, ref, request.session_id))
         return EmbeddingState(embedded, similar, error, near)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import TimeoutError as TookTooLong
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Never, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Never, TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -42,6 +42,8 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
+Scrub = Callable[[Sequence[str]], Coroutine[Any, Any, None]]
+Wake = Callable[[], None]
 Connection: TypeAlias = "tuple[Journal, str]"
 """A journal, and the name of this host as a member of its lane."""
 
@@ -57,14 +59,6 @@ class NoJournal:
 
     def __getattr__(self, _: str) -> Never:
         raise self._error
-
-
-class FollowUp(NamedTuple):
-    """`scrub` removes erased memories from every space, `tell` gets other hosts' operations, `wake` embeds texts."""
-
-    scrub: Callable[[Sequence[str]], Coroutine[Any, Any, None]]
-    tell: Callable[[Sequence[Operation]], None]
-    wake: Callable[[], None]
 
 
 class SharedLanes:
@@ -83,11 +77,11 @@ class SharedLanes:
         self._loop = asyncio.get_running_loop()
         self._open: dict[str, LaneFollower] = {}
         self._files: HomeSpaces
-        self._follow_up: FollowUp
         self._changing = asyncio.Lock()
 
-    def attach(self, files: HomeSpaces, follow_up: FollowUp) -> None:
-        self._files, self._follow_up = files, follow_up
+    def attach(self, files: HomeSpaces, scrub: Scrub, tell: Callable[[Sequence[Operation]], None], wake: Wake) -> None:
+        """`scrub` removes erased memories from every space, `tell` gets others' operations, `wake` embeds new texts."""
+        self._files, self._scrub, self._tell_others, self._wake = files, scrub, tell, wake
 
     def handlers(self) -> dict[type, Handler]:
         return by_request(self._share, self._leave, self._rejoin, self._describe)
@@ -163,8 +157,8 @@ class SharedLanes:
             lane,
             self._committer,
             self._clock,
-            lambda: self._follow_up.wake(),
-            lambda erased: self._follow_up.scrub(erased),
+            lambda: self._wake(),
+            lambda erased: self._scrub(erased),
         )
         opened.start()
         return lane
@@ -179,8 +173,8 @@ class SharedLanes:
 
     def _tell(self, name: str, operations: Sequence[Operation]) -> None:
         project = ProjectRef(self._files.sharer_of(name) or "", "")
-        self._follow_up.wake()
-        self._follow_up.tell([msgspec.structs.replace(each, project=project) for each in operations])
+        self._wake()
+        self._tell_others([msgspec.structs.replace(each, project=project) for each in operations])
 
     async def aclose(self) -> None:
         for opened in self._open.values():
@@ -225,7 +219,7 @@ class SharedLanes:
             for error in errors:
                 if isinstance(error, JournalAway | JournalRefused):
                     raise error
-            self._follow_up.wake()
+            self._wake()
             moved += len(outcomes) - len(errors)
             reasons += [error.message for error in errors]
         return MemoriesMoved(moved, left=len(reasons), reason=reasons[0] if reasons else None)
@@ -255,7 +249,7 @@ class SharedLanes:
                 await opened.catch_up()
             await self._committer.run(lane.name, partial(lane.leave, own))
             del self._files.shared[key]
-            self._follow_up.wake()
+            self._wake()
             await opened.stop()
             del self._open[lane.name]
             await lane.journal.aclose()

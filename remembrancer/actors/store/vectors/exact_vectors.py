@@ -38,10 +38,6 @@ class ExactVectors:
         self._lock = threading.Lock()
         self.free()
 
-    @property
-    def size_bytes(self) -> int:
-        return self._vectors.nbytes
-
     def free(self) -> None:
         """Free the RAM. The next search reads the vectors again."""
         with self._lock:
