@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from remembrancer.actors.store.records.schema import OWNED
-from remembrancer.actors.store.records.space_copies import NUMBERED
+from remembrancer.actors.store.records.space_copies import REFERRED, numbered_columns
 from remembrancer.protocol.paths import RuntimePaths
 
 _OF_MEMORIES = {
@@ -112,14 +112,14 @@ def dump_of(database: Path, lane: str = "") -> list[str]:
         connection.row_factory = sqlite3.Row
         which = "SELECT space FROM lane JOIN spaces ON number = space WHERE ? IN ('', name)"
         ((space,),) = connection.execute(which, (lane,)).fetchall()
+        numbered_in = {table: numbered_columns(connection, table) for table in sorted(_DUMPED)}  # views have no keys
         _read_alone(connection, space)
         ranks: dict[str, dict[Any, int]] = {}
-        for table in {named for columns in NUMBERED.values() for named in columns.values() if named}:
+        for table in REFERRED:
             numbers = connection.execute(f"SELECT number FROM {table} ORDER BY number")
             ranks[table] = {number: rank for rank, (number,) in enumerate(numbers)}
         rows = []
-        for table in sorted(_DUMPED):
-            numbered = NUMBERED.get(table, {})
+        for table, numbered in numbered_in.items():
             for row in connection.execute(f"SELECT * FROM {table}"):
                 said = {
                     name: ranks[numbered[name]].get(row[name], row[name]) if numbered.get(name) else row[name]

@@ -6,27 +6,8 @@ from typing import Final
 from remembrancer.actors.sqlite_file import Query
 from remembrancer.actors.store.records.schema import MEMORY, OWNED, fill_full_texts, make_space
 
-_OF_MEMORY: Final = {"memory": "memories"}
-NUMBERED: Final[dict[str, dict[str, str]]] = {
-    "memories": {"number": "memories"},
-    "entities": {"number": "entities"},
-    "turns": {"number": "turns"},
-    "tool_calls": {"number": "tool_calls", "turn": "turns"},
-    "memory_entities": {"memory": "memories", "entity": "entities", "subject": "entities"},
-    "memory_links": {"source": "memories", "target": "memories"},
-    "awaited_links": {"source": "memories"},
-    "aliases": _OF_MEMORY,
-    "memory_tags": _OF_MEMORY,
-    "names_to_find": _OF_MEMORY,
-    "found_names": _OF_MEMORY,
-    "memory_sessions": _OF_MEMORY,
-    "embedding_attempts": _OF_MEMORY,
-    "passages": {"number": "", "memory": "memories"},
-    "promotion_log": {"sequence": ""},
-    "topics": {"number": ""},
-}
-"""The columns that contain row numbers, with the tables that they refer to (empty: the row gets a new number)."""
-_NAMED: Final = frozenset(named for columns in NUMBERED.values() for named in columns.values() if named)
+REFERRED: Final = ("memories", "entities", "turns", "tool_calls")
+"""The tables whose rows other rows refer to, by their numbers."""
 _TAKEN: Final = (
     *("memories", "entities", "aliases", "memory_tags", "memory_entities", "names_to_find", "found_names"),
     *("memory_links", "awaited_links", "memory_sessions", "embedding_attempts", "history", "erased"),
@@ -47,7 +28,7 @@ def take_in(connection: sqlite3.Connection, old: sqlite3.Connection, name: str) 
     """Copy the only space of a database into a space here, and return its number. Missing columns get defaults."""
     space = make_space(connection, name)
     last = "SELECT coalesce(max(number), 0) FROM"
-    offsets = {table: int(connection.execute(f"{last} {table}").fetchone()[0]) for table in _NAMED}
+    offsets = {table: int(connection.execute(f"{last} {table}").fetchone()[0]) for table in REFERRED}
     for table in _TAKEN:
         _copy(old, connection, table, space, offsets)
     connection.execute(_UNNAMED, (space,))
@@ -59,9 +40,17 @@ def take_in(connection: sqlite3.Connection, old: sqlite3.Connection, name: str) 
     return space
 
 
+def numbered_columns(connection: sqlite3.Connection, table: str) -> dict[str, str]:
+    """Return the columns that contain row numbers, with the tables that they refer to ("": the row is renumbered)."""
+    columns = [row[1] for row in connection.execute(f"PRAGMA table_info ({table})")]
+    own = {name: table if table in REFERRED else "" for name in columns if name in ("number", "sequence")}
+    keys = reversed(connection.execute(f"PRAGMA foreign_key_list ({table})").fetchall())
+    return own | {column: named for _, _, named, column, to, *_ in keys if to is None and named != "spaces"}
+
+
 def _copy(old: sqlite3.Connection, new: sqlite3.Connection, table: str, space: int, offsets: dict[str, int]) -> None:
     known = {row[1] for row in new.execute(f"PRAGMA table_info ({table})")}
-    numbered = NUMBERED.get(table, {})
+    numbered = numbered_columns(new, table)
     names = [
         name
         for _, name, *_ in old.execute(f"PRAGMA table_info ({table})")
@@ -94,7 +83,7 @@ def write_space(query: Query, target: sqlite3.Connection, name: str) -> None:
         if table in OWNED:
             into, values = f"space, {into}", f"1, {values}"
         else:
-            condition = f"{next(iter(NUMBERED[table]))} IN ({_IN_SPACE})"
+            condition = f"{next(iter(numbered_columns(target, table)))} IN ({_IN_SPACE})"
         if table == "memory_entities":
             condition += " AND NOT found"
         rows = query(f"SELECT {', '.join(columns)} FROM {table} WHERE {condition}", ())  # noqa: S608 - our names
