@@ -18,7 +18,7 @@ from remembrancer.memory.replacement import frame_of, two_things
 from remembrancer.memory.text import count
 from remembrancer.protocol.consolidation import SMALLEST_CLUSTER, Material, Pattern
 from remembrancer.protocol.ids import derive_id, derive_memory_id
-from remembrancer.protocol.kinds import OPEN_END, SESSION_RECORD, Kind
+from remembrancer.protocol.kinds import OPEN_END, SESSION_RECORD, Kind, Scope
 from remembrancer.protocol.runs import AddLink, AddMemory, Edit, NewMemory, ReviseMemory
 from remembrancer.protocol.writes import ProjectRef
 
@@ -133,13 +133,9 @@ def _plan(members: Sequence[Material], frequency: int, project_name: str) -> Pat
     sources = [member for member in members if not member.is_derived]
     picked = central_memory(sources)
     is_personal = _is_personal(picked, project_name) and _mostly(_is_personal(each, project_name) for each in sources)
-    pattern = Pattern(
-        picked.content,
-        frequency,
-        "user" if is_personal else "project",
-        None if procedure is None else procedure.id,
-        tuple(source.id for source in sources),
-    )
+    scope: Scope = "user" if is_personal else "project"
+    made = None if procedure is None else procedure.id
+    pattern = Pattern(picked.content, frequency, scope, made, tuple(source.id for source in sources))
     if procedure is not None or not _mostly(member.kind in PROCEDURE_KINDS for member in members):
         return pattern, None
     derived = _derive("pattern", "procedure", sources, picked.content)

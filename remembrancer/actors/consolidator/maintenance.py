@@ -70,13 +70,8 @@ async def maintain(job: Job, store: StoreClient, clock: Clock, *, dry_run: bool 
         exist = sort != "derived" or not dry_run
         counts[sort] = Done(len(ids), tuple(ids[:MAX_IDS]) if exist else ())
     await replace(run, run_id=run_id_of("closing", run.run_id)).write([(NoteMaintenance(),)])
-    return Maintained(
-        place,
-        old + active,
-        {sort: each for sort, each in counts.items() if each.count},
-        tuple(each.run_id for each in (run, notes, summing_up) if each.parts),
-        dry_run,
-    )
+    runs = tuple(each.run_id for each in (run, notes, summing_up) if each.parts)
+    return Maintained(place, old + active, {sort: each for sort, each in counts.items() if each.count}, runs, dry_run)
 
 
 async def _change_all(

@@ -83,14 +83,8 @@ class StoreActor(Actor):
         replaced = ReplacedMemories()
         self._committer = Committer()
         self._lanes = SharedLanes(paths, self._committer, time.time)
-        self._files = HomeSpaces(
-            paths,
-            self._committer,
-            time.time,
-            self._file_opened,
-            Limits(settings.database_limit_bytes, settings.max_memories_per_session),
-            open_lane=self._lanes.open,
-        )
+        limits = Limits(settings.database_limit_bytes, settings.max_memories_per_session)
+        self._files = HomeSpaces(paths, self._committer, time.time, self._file_opened, limits, self._lanes.open)
         self._vectors = VectorSpaces(
             paths.vectors,
             self._committer,

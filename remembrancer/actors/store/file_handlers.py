@@ -170,15 +170,8 @@ class FileHandlers(Handlers):
             size = size_on_disk(index.file.path)
             if synced_at is None:  # not since this store started, but perhaps before
                 synced_at = (await self._readers.read(partial(index.about, tree.root))).get("completed_at")
-        return FilesDescription(
-            sources=sources,
-            embedding=self._scheduler.summary(),
-            synced_at=synced_at,
-            stale=stale,
-            pending=pending,
-            bytes=size,
-            skipped=_skipped(done, request.project) if done is not None else {},
-        )
+        skipped = {} if done is None else _skipped(done, request.project)
+        return FilesDescription(sources, self._scheduler.summary(), synced_at, stale, pending, size, skipped)
 
     async def _list(self, request: ListFiles, context: RequestContext) -> Files:
         tree = self._tree_of(request.project.id, request.root)

@@ -98,13 +98,8 @@ class SqliteBackground:
             ((maintained_at,),) = query(maintained, ())
             closed = f"SELECT count(*) FROM sessions AS s WHERE s.space = @SPACE AND {_CLOSED} > ?"  # noqa: S608 - fixed
             ((sessions_since,),) = query(closed, (maintained_at or 0.0,))
-            return WaitingWork(
-                tuple(open_sessions(query)),
-                tuple(Promotable(*row) for row in promotable),
-                maintained_at,
-                sessions_since,
-                oldest[0][0] if oldest else None,
-            )
+            sessions, found = tuple(open_sessions(query)), tuple(Promotable(*row) for row in promotable)
+            return WaitingWork(sessions, found, maintained_at, sessions_since, oldest[0][0] if oldest else None)
 
     def summaries_of(self, numbers: Sequence[int]) -> dict[int, list[int]]:
         """Return the summaries that cover some of these memories, by number, each with the memories that it covers."""

@@ -174,17 +174,10 @@ def receive_move(writer: Writer, memory: PortableMemory, proposal: Sequence[obje
         promotion_chain=chain,
         source_project=came_from,
     )
-    entry = writer.entry(
-        moved.version,
-        "taken back" if is_taken_back else "promoted",
-        snapshot_of(moved),
-        moved.updated_at,
-        fields=("scope",),
-        previous_scope=memory.scope,
-        reason=change.reason,
-        score=None if is_taken_back else change.score,
-        proposal=proposal,
-    )
+    name, score = ("taken back", None) if is_taken_back else ("promoted", change.score)
+    about: dict[str, object] = {"fields": ("scope",), "previous_scope": memory.scope, "reason": change.reason}
+    about |= {"score": score, "proposal": proposal}
+    entry = writer.entry(moved.version, name, snapshot_of(moved), moved.updated_at, **about)
     moved = msgspec.structs.replace(moved, history=(*memory.history, entry))
     writer.space.insert(moved, moved.updated_at, comes_whole=True)
     if is_taken_back:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Final, assert_never
+from typing import Any, Final, assert_never
 
 import msgspec
 
@@ -164,16 +164,10 @@ def _revise(writer: Writer, run_id: str, edit: ReviseMemory) -> str | None:
     chain = None
     if edit.chain is not None:
         chain = (*memory.promotion_chain, msgspec.structs.replace(edit.chain, run_id=run_id))
-    writer.revise(
-        memory,
-        revised(memory.now, edit),
-        edit.change,
-        chain=chain,
-        run=run_id,
-        reason=edit.reason,
-        score=None if edit.chain is None else edit.chain.score,
-        previous_scope=None if edit.scope is None else memory.now.scope,
-    )
+    score = None if edit.chain is None else edit.chain.score
+    about: dict[str, Any] = {"run": run_id, "reason": edit.reason, "score": score}
+    about["previous_scope"] = None if edit.scope is None else memory.now.scope
+    writer.revise(memory, revised(memory.now, edit), edit.change, chain=chain, **about)
     if edit.accessed:
         writer.space.count_accesses([memory.number], writer.at)
     return None
@@ -307,16 +301,10 @@ def _undo(writer: Writer, run_id: str, memory: Memory, began_at: float) -> str |
         return f"it {CHANGED_SINCE}"
     if not version and _has_replaced(writer, memory, began_at):
         return REPLACED_SINCE
-    chain = tuple(step for step in memory.promotion_chain if step.run_id != run_id)
-    writer.revise(
-        memory,
-        before_change(memory.now, before.get(version), "the run that made it was undone"),
-        UNDONE,
-        chain=chain if chain != memory.promotion_chain else None,
-        run=run_id,
-        undid=undone[0].change,
-        as_of=version or None,
-    )
+    left = tuple(step for step in memory.promotion_chain if step.run_id != run_id)
+    chain = left if left != memory.promotion_chain else None
+    after = before_change(memory.now, before.get(version), "the run that made it was undone")
+    writer.revise(memory, after, UNDONE, chain=chain, run=run_id, undid=undone[0].change, as_of=version or None)
     times = {each.changed_at for each in undone}
     for link in writer.space.links(memory.id):
         if link.source == memory.id and link.created_at in times:

@@ -119,14 +119,9 @@ class Writer:
         return HistoryEntry(version, change, at, by.session_id, by.operation_id, after, known)
 
     def insert(self, memory_id: str, first: MemoryVersion, **details: object) -> None:
-        memory = PortableMemory(
-            **first.recorded(),
-            id=memory_id,
-            created_at=self.at,
-            updated_at=self.at,
-            history=(self.entry(1, "stored", first, self.at, **details),),
-        )
-        self.space.insert(memory, self.at)
+        at, history = self.at, (self.entry(1, "stored", first, self.at, **details),)
+        memory = PortableMemory(**first.recorded(), id=memory_id, created_at=at, updated_at=at, history=history)
+        self.space.insert(memory, at)
 
     def revise(
         self,
