@@ -201,7 +201,7 @@ class SharedLane(Records):
 
     def apply(self, operations: Sequence[Operation]) -> list[Outcome]:
         """Like `Target.apply`, through the journal; every error is an outcome. A promotion may move a memory here from
-        a local space, or back to it. Both spaces change when the entry is applied, since it may be accepted later."""
+        a local space, or back to it. Both spaces change when the entry is applied, perhaps after an error."""
         outcomes: dict[str, Outcome] = {}
         try:
             if self.silent is not None and isinstance(self.silent[1], JournalAway):  # do not wait again

@@ -710,7 +710,7 @@ def _start_session(writer: Writer, change: StartSession) -> SessionResult:
 
 
 def _end_session(writer: Writer, change: EndSession) -> SessionResult:
-    """Unknown and ended sessions stay unchanged. A session that continues after its end never counts as abandoned."""
+    """Unknown and ended sessions stay unchanged. A completed session that only continues is not abandoned later."""
     ended = writer.space.execute(
         """UPDATE sessions SET ended_at = ?, ending = iif(? = 'abandoned', coalesce(ending, 'abandoned'), 'completed')
            WHERE space = @SPACE AND session_id = ? AND status = 'active' AND ended_at IS NULL""",
