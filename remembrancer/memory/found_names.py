@@ -43,6 +43,7 @@ _CERTAIN: Final = re.compile(
       (?P<ticket>{TICKET})
     | (?P<file>(?:~|\.{{1,2}})?/?(?:[\w.-]+/)*[\w.-]*\w\.(?:{_EXTENSIONS}))(?![\w/(-])
     | (?P<path>(?:~|\.{{1,2}})?/?(?:[a-z][\w.-]*/)+[\w.-]*[\w-])(?![\w/])
+    | (?P<language>(?:C\+\+|[CF]\#|\.NET)(?![^\W\d]))
     | (?P<function>[A-Za-z_]\w*\(\))
     | (?P<snake>[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)+)(?![\w<{{*])
     | (?P<dotted>[a-z]\w+(?:\.[a-z][\w-]+){{2,}})(?![\w/])
@@ -55,7 +56,7 @@ _URL: Final = re.compile(r"\b[a-z][a-z0-9+.-]{0,40}://\S+|(?<!\S)\S+@\S+")
 _ENDLESS: Final = re.compile(r"(?<![\w/.@-])[\w/.@-]{400,}")
 """A run of data, on which the patterns would take quadratic time."""
 _QUOTED: Final = re.compile(r"[\"“«]\s?((?:[A-Z][\w'’-]+)(?: [A-Z][\w'’-]+){1,3})\s?[\"”»]")
-_SENTENCE: Final = re.compile(r"(?<=[.!?:;|…])\s+|\n+|(?<=[\"“«])|\s[-–—]\s")
+_SENTENCE: Final = re.compile(r"(?<=[.!?:|…])\s+|\n+|(?<=[\"“«])|\s[-–—]\s")
 _TITLE: Final = r"\b(Frau|Herr|Mrs?|Ms|Miss|Dr|Prof|St)\.? (?=[A-Z])"
 _CAPITALISED: Final = re.compile(
     rf"(?<![\w'’/.@-])[a-z]?[A-Z][a-zà-öø-ÿ]{{2,}}(?:[A-Z][A-Za-z]*)?"
@@ -79,8 +80,8 @@ NO_NAMES: Final = word_lists("found_names")["no_names"]
 
 def is_proper(name: str, kind: str) -> bool:
     """True for names of people, products and places, and for names with an explicit type, but not for identifiers."""
-    words = re.split(r"[ -]", name)
-    looks_proper = all(word[:1].isupper() and re.sub("['’]", "", word).isalpha() for word in words)
+    words = re.split(r"[ -]", re.sub(r"^\.|['’+#]", "", name))
+    looks_proper = all(word[:1].isupper() and word.isalpha() for word in words)
     return kind not in ("custom", "file", "function") or looks_proper
 
 

@@ -11,12 +11,13 @@ TICKET: Final = rf"(?!(?:{_STANDARDS})-)[A-Z][A-Z0-9]{{1,9}}-\d{{1,6}}(?![\w-])"
 """Matches a ticket's id, but not the number of a standard."""
 _JOINTS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[\W_]+")
 """Word boundaries: before capitals (`AuthService`, `HTTPServer`), and at punctuation and spaces."""
+_SPELT_OUT: Final = {"c++": "cpp", "c#": "csharp", "f#": "fsharp", ".net": "dotnet"}
 
 
 def name_key(name: str) -> str:
-    """`AuthService`, `auth-service` and `auth service` share a key."""
+    """`AuthService`, `auth-service` and `auth service` share a key, and so do `C#` and `csharp`."""
     folded = unicodedata.normalize("NFKC", name).casefold()
-    return "".join(filter(str.isalnum, folded)) or folded
+    return _SPELT_OUT.get(folded) or "".join(filter(str.isalnum, folded)) or folded
 
 
 def name_words(name: str) -> str:

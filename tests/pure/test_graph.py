@@ -182,7 +182,7 @@ def test_data_and_many_names_cost_hardly_more_than_prose(piece: str) -> None:
 
 
 def test_the_name_of_a_person_or_a_product_is_proper_and_an_identifier_if_somebody_gave_it_a_type() -> None:
-    for name in ("Valkey", "Stripe", "Anna Lindqvist", "PostgreSQL", "Marek Dvořák", "Orders API"):
+    for name in ("Valkey", "Stripe", "Anna Lindqvist", "PostgreSQL", "Marek Dvořák", "Orders API", "C#", ".NET"):
         assert is_proper(name, "custom"), name
     for name in ("wJalrXUtnFEMI", "SHOP-12", "legacy_id", "src/app.py", "maxmemory-policy", "pay()"):
         assert (is_proper(name, "custom"), is_proper(name, "component")) == (False, True), name
