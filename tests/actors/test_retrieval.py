@@ -634,6 +634,19 @@ async def test_a_text_too_long_for_a_context_of_everything_is_cut_so_that_nothin
     assert (contents[log].endswith(CUT), len(contents[log]) < 2000) == (True, True)
 
 
+async def test_where_not_all_fit_a_small_project_s_memories_come_before_the_user_s_but_not_before_rules(
+    files: Spaces,
+) -> None:
+    own = {files.store(f"The berth {number} belongs to the pilot") for number in range(40)}
+    wish = files.store("The answers are short", "user", kind="preference")
+    for number in range(70):
+        files.store(f"Cousin {number} has a lantern. " * 15, "user")
+    for task in ("mend the lantern", ""):
+        gathered = await files.context(task=task)
+        assert not gathered.is_all
+        assert {*own, wish} <= {each.id for each in gathered.memories}
+
+
 async def test_a_relative_day_counts_from_the_day_on_which_its_text_was_written(files: Spaces) -> None:
     heating = files.store("The heating has been cold since yesterday")
     files.rigs[PROJECT.id].at(REQUESTED_AT + 2 * DAY_S)

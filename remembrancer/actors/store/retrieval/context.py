@@ -24,10 +24,11 @@ from remembrancer.memory.contexts import choose, in_sections, longest_within, se
 from remembrancer.memory.decay import has_ended
 from remembrancer.memory.likely_kind import is_appointment
 from remembrancer.memory.names import name_key
+from remembrancer.memory.relevance import is_given_whole
 from remembrancer.memory.replacement import REPLACED
 from remembrancer.memory.tokens import CHARACTERS_A_TOKEN
 from remembrancer.memory.wording import normalised
-from remembrancer.protocol.kinds import SESSION_RECORD, STANDING, Kind
+from remembrancer.protocol.kinds import RULES_OF_WORK, SESSION_RECORD, STANDING, Kind, Scope
 from remembrancer.protocol.reads import (
     ContextGathered,
     GatherContext,
@@ -76,17 +77,22 @@ class Gathering:
         choice = next((each for each in choices if not each.left_out), None)
         subjects: tuple[tuple[str, int], ...] = ()
         if choice is None:
-            standing, ends, of_files, found, subjects = await asyncio.gather(
+            standing, ends, (own, is_all_own), of_files, found, subjects = await asyncio.gather(
                 self._in_thread(lambda: self._first("important", STANDING)[0]),
                 self._in_thread(lambda: self._first("due")[0]),
+                self._in_thread(lambda: self._first("important", scopes=("session", "project"), or_none=True)),
                 self._in_thread(self._from_files),
                 self._found(),
                 self._in_thread(self._subjects),
             )
             answering = {each.id: each for each in found}  # with their relevance to the task
             standing, ends = ([answering.get(each.id, each) for each in some] for some in (standing, ends))
-            rest = [*of_files, *(each for each in found if not each.done)]
-            rest += () if self.request.task else every
+            fits = is_all_own and not choose(self.request.part_tokens, own).left_out
+            important = every if not self.request.task else own if fits else ()
+            rest = [each for each in (*of_files, *found, *important) if not each.done]
+            rest.sort(
+                key=lambda each: each.scope == "user" and not (each.kind in RULES_OF_WORK or is_given_whole(each))
+            )
             choice = choose(self.request.part_tokens, rest, standing, ends, answering, is_part=True)
         closed = () if choice.left_out else tuple(each for each in listed if each.done)
         ids = [each.id for each in (*choice.given, *choice.replaced, *closed)]
@@ -114,10 +120,10 @@ class Gathering:
         return [*known.values()]
 
     def _first(
-        self, order: Order, kinds: tuple[Kind, ...] = (), *, or_none: bool = False
+        self, order: Order, kinds: tuple[Kind, ...] = (), *, scopes: tuple[Scope, ...] = (), or_none: bool = False
     ) -> tuple[list[RecalledMemory], bool]:
         """Return the first matching memories (with `or_none`, all or none), and True if there are no more."""
-        filters = Filters(self.request.session_id, kinds=kinds)
+        filters = Filters(self.request.session_id, scopes, kinds=kinds)
         room = self.request.tokens * CHARACTERS_A_TOKEN  # more than this is not read
         found: list[RecalledMemory] = []
         if or_none and self.view.reader.matching(filters, MAX_CONSIDERED) is None:
