@@ -22,7 +22,7 @@ from remembrancer.actors.store.daily_copies import DAY_S, LOOK_S, is_due, made_a
 from remembrancer.actors.store.old_home_migration import is_old, old_files
 from remembrancer.commands import exit_codes
 from remembrancer.commands.clients import ClientEnvironment, FileRefused, clients, our_entries
-from remembrancer.commands.home_reader import examine_files, read_models
+from remembrancer.commands.home_reader import examine_files, has_later, read_models
 from remembrancer.commands.report import Line, Report, command, flag
 from remembrancer.commands.runtime_client import look, paths_here
 from remembrancer.commands.setup import probe
@@ -250,11 +250,15 @@ def check_records(at: Examination) -> Finding:
     if is_old(at.paths) and not advice:
         waiting = count(len(files), "file")
         advice |= {f"nothing to do: the next start imports {waiting} of release 0.2.0 and keeps them": None}
-    if old:
+    later = [path for path in old if has_later(path, at.paths.database)]
+    details += [f"release 0.2.0 has stored memories in {path} since it was imported" for path in later]
+    if later:
+        advice |= {"export them with release 0.2.0, and run 'remembrancer backup import' with that file": None}
+    elif old:
         size = size_in_words(sum(path.stat().st_size for path in old))
         files_of_old = f"{count(len(old), 'file')} of release 0.2.0, {size}"
         advice |= {f"run 'remembrancer doctor --delete-old-files' to delete {files_of_old}": None}
-    status = worst(file.status for file in files)
+    status = worst([*(file.status for file in files), "warning" if later else "ok"])
     found = f"{count(len(files), 'file')} ({total}), {faulty or 'none'} with a problem"
     return Finding(status, found, "; ".join(advice), few(details))
 

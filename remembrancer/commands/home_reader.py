@@ -77,6 +77,16 @@ def memories_in(database: Path) -> int:
         return int(connection.execute("SELECT count(*) FROM memories").fetchone()[0])
 
 
+def has_later(former: Path, database: Path) -> bool:
+    """True if the newest memory in a file from release 0.2.0 was never in the database."""
+    known = """SELECT id FROM memories WHERE id = :id UNION ALL SELECT alias FROM aliases WHERE alias = :id
+        UNION ALL SELECT memory_id FROM erased WHERE memory_id = :id"""
+    with suppress(sqlite3.Error), opened(former) as old, opened(database) as new:
+        newest = old.execute("SELECT id FROM memories ORDER BY created_at DESC LIMIT 1").fetchone()
+        return newest is not None and new.execute(known, {"id": newest[0]}).fetchone() is None
+    return False
+
+
 class KnownProject(msgspec.Struct, frozen=True):
     """Times are epoch seconds. The id was derived from `path`. `directory` is the working tree of the latest session.
     `memories` counts those that are not forgotten, including any in the `lane` that the project shares."""
