@@ -28,10 +28,10 @@ from remembrancer.actors.embedder.engine import Engine
 from remembrancer.actors.embedder.workers import load_engine
 from remembrancer.actors.store.vectors.near_duplicates import NEAREST
 from remembrancer.config.settings import Settings
+from remembrancer.memory.likely_replacement import LEAST_COSINE
 from remembrancer.memory.replacement import (
     COMPARED_CHARACTERS,
     FEATURES,
-    LEAST_COSINE,
     POSSIBLE,
     PROBABLE,
     REPLACED,

@@ -4,11 +4,11 @@ neighbours, whose weights `python -m bench.kinds` fits on labelled sentences. Pu
 import math
 import re
 from collections import Counter
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from importlib.resources import files
-from itertools import pairwise
-from typing import Final, Literal
+from itertools import chain
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -41,30 +41,48 @@ class Weights(msgspec.Struct, frozen=True, eq=False):
     features: dict[str, tuple[int, ...]]
 
 
+class Token(NamedTuple):
+    word: str
+    """In lower case."""
+    sort: str
+    """Such as "<number>" or "<weekday>"; "<mark>" for a punctuation mark, and "" for any other word."""
+    ending: str
+    """What stands for an unknown word."""
+
+
+def tokens(text: str) -> Iterator[Token]:
+    """The words and marks of a text, without the year of a date."""
+    before, last = "^", ""
+    for token in _TOKEN.finditer(text[:READ_CHARACTERS]):
+        written, kind = token[0], token.lastgroup
+        word = written.lower().replace("’", "'")
+        if kind == "number" and last == "<month>" and len(written) == 4:
+            continue
+        if kind == "date":
+            yield Token(word, "<number>", "")  # as in "30 November"
+        last = "<month>" if kind == "date" else _NAMED.get(word, f"<{kind}>" * (kind != "word"))
+        suffix = _SUFFIX.search(word)
+        is_name = written[0].isupper() and before not in ("^", ".", ":", "!", "?")
+        yield Token(word, last, f"<{'name' if is_name else 'word'}{suffix[0] if suffix else ''}>")
+        before = word
+
+
 def features_of(text: str, known: Container[str] | None = None) -> Counter[str]:
     """Count each word, and each two or three neighbours. Numbers, days and code are read as such, and a word that is
     not `known` (None: all are) as its ending."""
     words = ["^"]
-    for token in _TOKEN.finditer(text[:READ_CHARACTERS]):
-        written, kind = token[0], token.lastgroup
-        word = written.lower().replace("’", "'")
-        if kind == "number" and words[-1] == "<month>" and len(written) == 4:
-            continue  # the year
-        if kind == "date":
-            words.append("<number>")  # as in "30 November"
-            word = "<month>"
-        elif kind not in ("word", "mark"):
-            word = f"<{kind}>"
-        elif word in _NAMED:
-            word = _NAMED[word]
-        elif kind == "word" and known is not None and word not in known:
-            ending = _SUFFIX.search(word)
-            is_name = written[0].isupper() and words[-1] not in ("^", ".", ":", "!", "?")
-            word = f"<{'name' if is_name else 'word'}{ending[0] if ending else ''}>"
-        words.append(word)
-    words.append("$")
-    threes = (f"{first} {second} {third}" for (first, second), (_, third) in pairwise(pairwise(words)))
-    return Counter([*words[1:-1], *map(" ".join, pairwise(words)), *threes])
+    for word, sort, ending in tokens(text):
+        if sort not in ("", "<mark>"):
+            words.append(sort)
+        else:
+            words.append(word if sort or known is None or word in known else ending)
+    return neighbours([*words, "$"], 3)
+
+
+def neighbours(words: Sequence[str], most: int) -> Counter[str]:
+    """Count the words between the first and the last one, and all groups of two to `most` neighbours."""
+    groups = (zip(*(words[place:] for place in range(size)), strict=False) for size in range(2, most + 1))
+    return Counter([*words[1:-1], *map(" ".join, chain.from_iterable(groups))])
 
 
 def damped(features: Mapping[str, int]) -> float:

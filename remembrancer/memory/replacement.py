@@ -1,5 +1,6 @@
 """Estimates the probability that a later text replaces an earlier one. Such memories are reported, marked in recalls,
-left out of contexts, and shown in Review. `python -m bench.replaced` fits the weights of the features. Pure."""
+left out of contexts, and shown in Review. Half of the estimate is a table of features (`python -m bench.replaced`), the
+other half is `likely_replacement`. Pure."""
 
 import math
 import re
@@ -12,6 +13,7 @@ from typing import Final, NamedTuple
 
 from remembrancer.memory.found_names import NO_NAMES
 from remembrancer.memory.lexicon import word_lists
+from remembrancer.memory.likely_replacement import LEAST_COSINE, Texts, Weights, logit
 from remembrancer.memory.open_ends import DATE, day_named, says_done, verbs_done, with_plain_days
 from remembrancer.memory.sentences import says_more, without_preface
 from remembrancer.memory.times.windows import without_times
@@ -22,7 +24,7 @@ from remembrancer.protocol.reads import ListedMemory
 PROBABLE: Final = 0.4
 """At this probability or above, the session that stored the later memory is notified. Of 343 such pairs, judged by
 weights fitted without their author, 226 were right (`bench.replaced`, without MemoryCode)."""
-REPLACED: Final = 0.55
+REPLACED: Final = 0.6
 """At this probability or above, lists mark the earlier memory, and contexts silently leave it out."""
 POSSIBLE: Final = 0.2
 """At this probability or above, recalls mark the earlier memory, and Review asks a person to decide. Of 51 such pairs
@@ -32,8 +34,6 @@ RIVAL: Final = 1 / 3
 MOST_OF_TASK: Final = 0.6
 """A text that settles an open end has at least this share of its words. Of pairs written afterwards, 17 of 20
 completions are found, and 5 of 20 other texts about the same are taken for some (`tests/cases/replacement.toml`)."""
-LEAST_COSINE: Final = 0.3
-"""Texts with a lower cosine are not compared."""
 COMPARED_CHARACTERS: Final = 2000
 SAME_DAY_S: Final = 12 * 3600.0
 REPORT: Final = 60
@@ -152,6 +152,7 @@ _ANY_PART: Final = re.compile(rf"\b({_PARTS}|import|comment)(?:e?s)?\b", re.IGNO
 class Read(NamedTuple):
     """The significant words of a text. `order` keeps duplicates, and `values` are words that name a value."""
 
+    text: str
     order: tuple[str, ...]
     keys: frozenset[str]
     values: frozenset[str]
@@ -223,6 +224,7 @@ def read(text: str) -> Read:
         return frozenset(word for word, place in places.items() if any(begin <= place < end for begin, end in spans))
 
     return Read(
+        text,
         tuple(order),
         frozenset(order),
         frozenset(names | literals),
@@ -559,6 +561,11 @@ FEATURES: Final = (
     Feature("same_day", -0.8, _same_day, "texts from one day are both true, unless one names what it changes"),
 )
 INTERCEPT: Final = -4.37
+SHARE: Final = 0.7
+"""The weight of each half. Half of both would be too cautious, since they err on different pairs."""
+SHIFT: Final = 0.8
+LEAST_BY_WORDS: Final = -2.5
+"""The lowest logit by words."""
 
 
 def _repeats(pair: TextPair) -> bool:
@@ -566,8 +573,14 @@ def _repeats(pair: TextPair) -> bool:
     return not (says_otherwise or pair.own[0] or pair.own[1] & pair.later.values)
 
 
-def probability(pair: TextPair) -> float:
+def probability(pair: TextPair, weights: Weights | None = None) -> float:
+    """`weights` are those of `likely_replacement`, which is not asked about texts that are about two things, and about
+    changes of a part."""
     if pair.settles or _repeats(pair):
         return REPLACED * pair.settles
-    logit = INTERCEPT + sum(each.weight * each.of(pair) for each in FEATURES)
-    return 1.0 / (1.0 + math.exp(-logit))
+    by_features = INTERCEPT + sum(each.weight * each.of(pair) for each in FEATURES)
+    texts = Texts(pair.earlier.text, pair.later.text, pair.cosine, pair.apart_s, pair.others, pair.around)
+    is_apart = _two_things(pair) > 0 or _form(pair) < 0
+    by_words = None if is_apart or says_more(texts.earlier, texts.later) else logit(texts, weights)
+    both = by_features if by_words is None else SHARE * (by_features + max(by_words, LEAST_BY_WORDS)) + SHIFT
+    return 1.0 / (1.0 + math.exp(-both))

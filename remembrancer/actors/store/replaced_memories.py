@@ -15,8 +15,8 @@ from remembrancer.actors.store.records.browsing import pairs_in_review
 from remembrancer.actors.store.records.sqlite_records import Reader, Records
 from remembrancer.actors.store.records.types import MemoryRecord, NearDuplicate, NearestTo
 from remembrancer.memory.decay import DAY_S
+from remembrancer.memory.likely_replacement import LEAST_COSINE
 from remembrancer.memory.replacement import (
-    LEAST_COSINE,
     POSSIBLE,
     PROBABLE,
     RIVAL,
@@ -180,6 +180,7 @@ def can_replace(later: MemoryRecord, earlier: MemoryRecord, derived: Container[i
     rules = (earlier, lambda content: is_fix or tells_what_happened(content)), (later, tells_what_passed)
     dated = (each for each in rules if each[0].type == "episodic" or each[0].occurred_at is not None)
     is_past = any(applies(memory.content) for memory, applies in dated)
+    is_past |= earlier.type == later.type == "episodic"
     is_past |= tells_what_happened(earlier.content) and tells_what_happened(later.content)
     (days, is_counted), (later_days, is_later_counted) = (
         days_of_figures("" if each.kind in RULES_OF_WORK else each.content, each.happened_at)

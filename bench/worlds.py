@@ -1,0 +1,242 @@
+"""Fits and tests the half of the probability of a replacement that depends on words:
+`python -m bench.worlds FILE … [--held-out FILE …] [--write]`.
+
+FILE is a week of memories or histories of MemoryCode, as read by `bench.replaced`. The weights of
+`memory/likely_replacement.py` are fitted on these files, on the worlds of `worlds.txt` (by 29 authors who had not read
+the code) and `changes.txt`, and on pairs of single texts. The figures are those of both halves. Each author's come from
+weights fitted without that author and others (a fifth at a time), and those of a file after `--held-out`, which has the
+format of `worlds.txt`, from the weights fitted on all.
+"""
+
+import argparse
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+from scipy.sparse import csr_matrix, hstack
+from sklearn.linear_model import LogisticRegression
+
+from bench.replaced import (
+    ALONE,
+    APART_S,
+    CHANGES,
+    DAY_S,
+    NEVER,
+    Haystack,
+    Item,
+    alone,
+    changes,
+    memorycode,
+    topics,
+    weeks,
+)
+from remembrancer.actors.embedder.engine import Engine
+from remembrancer.actors.embedder.workers import load_engine
+from remembrancer.actors.store.vectors.near_duplicates import NEAREST
+from remembrancer.config.settings import Settings
+from remembrancer.memory import likely_replacement as module
+from remembrancer.memory.likely_kind import READ_CHARACTERS, damped, tokens
+from remembrancer.memory.likely_replacement import (
+    LEAST_COSINE,
+    Texts,
+    Weights,
+    features_of,
+    measures_of,
+    with_products,
+)
+from remembrancer.memory.replacement import POSSIBLE, PROBABLE, REPLACED, TextPair, probability, read
+from remembrancer.memory.wording import same_in_words
+
+WORLDS: Final = Path(__file__).with_name("worlds.txt")
+WEIGHTS: Final = Path(module.__file__).with_name("replacements.json")
+TOGETHER: Final = 3
+"""The number of an author's worlds that make one haystack, since a store holds more than one."""
+FOLDS: Final = 5
+EVERY: Final = 5
+"""One in so many haystacks of MemoryCode is used, since there are many."""
+FREQUENT: Final = 8
+"""The minimum number of texts in which a word occurs that counts as itself."""
+LEAST_PAIRS: Final = 5
+"""The minimum number of pairs in which a feature occurs."""
+LEAST_WEIGHT: Final = 4
+"""In hundredths. A feature with a smaller weight is dropped."""
+AUTHOR: Final = 60.0
+"""The total weight of the replaced pairs of an author with at least 20, in pairs."""
+FEW: Final = 0.3
+"""The weight of each pair of any other author."""
+SHARES: Final = (0.3, 3.0)
+"""The scales of products and of words, which set how much these are penalised."""
+STRENGTH: Final = 1.0
+"""The inverse of the ridge penalty."""
+Array = NDArray[np.float64]
+
+
+class Judged(NamedTuple):
+    """The compared pairs of a haystack, whether they are replaced, and the index of the later memory."""
+
+    author: str
+    texts: Sequence[str]
+    pairs: Sequence[Texts]
+    replaced: Sequence[bool]
+    later: Sequence[int]
+    missed: int
+    """The number of replaced memories that are too distant to be compared."""
+
+
+def worlds(path: Path) -> Iterator[Haystack]:
+    """Yield the worlds of an author, some at a time. The first and last of three versions are neither right nor wrong
+    as a pair."""
+    for author, *worlds in (part.split("\n## ") for part in path.read_text(encoding="utf-8").split("\n# by ")[1:]):
+        for begin in range(0, len(worlds), TOGETHER):
+            items: list[Item] = []
+            pairs: dict[str, set[tuple[str, str]]] = {"=>": set(), "?": set()}
+            for world in range(begin, min(begin + TOGETHER, len(worlds))):
+                for line in worlds[world].splitlines()[1:]:
+                    begins, _, rest = line.partition(" ")
+                    if begins in pairs:
+                        both = (pair.partition(">")[::2] for pair in rest.split())
+                        pairs[begins].update((f"{world}.{one}", f"{world}.{other}") for one, other in both)
+                    elif line:
+                        day, _, text = rest.partition(" ")
+                        items.append(Item(f"{world}.{begins}", text, int(day) * DAY_S + len(items) * APART_S))
+            replaced = pairs["=>"]
+            steps = {(first, last) for first, second in replaced for third, last in replaced if second == third}
+            in_order = sorted(items, key=lambda item: item.at)
+            yield Haystack(author.strip(), in_order, replaced, (pairs["?"] | steps) - replaced)
+
+
+def judged(haystack: Haystack, engine: Engine) -> Judged | None:
+    """Return the pairs of a haystack, as a store compares them; None if there are none."""
+    if len(haystack.items) < 2:
+        return None
+    vectors = engine.embed_passages([each.text for each in haystack.items])
+    cosines = vectors @ vectors.T
+    pairs, replaced, later, missed = list[Texts](), list[bool](), list[int](), 0
+    for place, item in enumerate(haystack.items):
+        near = np.argsort(-cosines[place, : place + 1])[:NEAREST].tolist()
+        for other, earlier in enumerate(haystack.items[:place]):
+            both, cosine = (earlier.key, item.key), float(cosines[place, other])
+            is_replaced = both in haystack.replaced
+            if earlier.text == item.text or both in haystack.undecided:
+                continue
+            is_long = max(len(earlier.text), len(item.text)) > READ_CHARACTERS
+            if is_long or other not in near or cosine < LEAST_COSINE or same_in_words(earlier.text, item.text):
+                missed += is_replaced
+                continue
+            others = [float(cosines[place, each]) for each in near if each not in (other, place)]
+            around = np.sort(np.delete(cosines[other, :place], other))[-NEAREST:].tolist()
+            pairs.append(Texts(earlier.text, item.text, cosine, item.at - earlier.at, others, around))
+            replaced.append(is_replaced)
+            later.append(place)
+    texts = [each.text for each in haystack.items]
+    return Judged(haystack.author, texts, pairs, replaced, later, missed)
+
+
+def fit(sets: Sequence[Judged]) -> Weights:
+    """Fit the weights, rounded as they are stored."""
+    texts = {text for each in sets for text in each.texts}
+    words = Counter(word for text in texts for word in {token.sort or token.word for token in tokens(text)})
+    bare = Weights(len(texts), {word: count for word, count in words.items() if count >= FREQUENT})
+    pairs = [pair for each in sets for pair in each.pairs]
+    truth = np.array([replaced for each in sets for replaced in each.replaced])
+    weight = np.full(len(pairs), FEW)
+    authors = np.array([each.author for each in sets for _ in each.pairs])
+    for author in set(authors[truth]):
+        own = authors == author
+        if truth[own].sum() >= 20:
+            weight[own] = AUTHOR / truth[own].sum()
+    table = np.array([measures_of(pair, bare) for pair in pairs])
+    means, spreads = (tuple(np.round(each, 4).tolist()) for each in (table.mean(0), table.std(0)))
+    bare = msgspec.structs.replace(bare, means=means, spreads=spreads)
+    dense = np.array([with_products(row, bare) for row in table.tolist()])
+    scale = np.where(np.arange(dense.shape[1]) < table.shape[1], 1.0, SHARES[0])
+    counted = [features_of(pair.earlier, pair.later, bare) for pair in pairs]
+    occurs = Counter(name for features in counted for name in features)
+    places = {name: place for place, name in enumerate(n for n, count in occurs.items() if count >= LEAST_PAIRS)}
+    cells = [
+        (row, places[name], SHARES[1] * count * damped(features))
+        for row, features in enumerate(counted)
+        for name, count in features.items()
+        if name in places
+    ]
+    row, column, value = zip(*cells, strict=True)
+    sparse = csr_matrix((value, (row, column)), shape=(len(pairs), len(places)))
+    model = LogisticRegression(C=STRENGTH, max_iter=500, tol=1e-3)
+    model.fit(hstack([csr_matrix(dense * scale), sparse]).tocsr(), truth, sample_weight=weight)
+    of_measures, of_words = np.split(model.coef_[0], [dense.shape[1]])
+    hundredths = np.rint(100 * SHARES[1] * of_words).astype(int)
+    return msgspec.structs.replace(
+        bare,
+        intercept=round(float(model.intercept_[0]), 3),
+        measures=tuple(np.round(of_measures * scale, 3).tolist()),
+        features={name: int(hundredths[at]) for name, at in places.items() if abs(hundredths[at]) >= LEAST_WEIGHT},
+    )
+
+
+def named(sets: Iterable[tuple[Judged, Array]], least: float) -> tuple[int, int]:
+    """Return the number of pairs at `least` or above (at most one for each later memory), and how many are right."""
+    count = right = 0
+    for each, chances in sets:
+        best: dict[int, int] = {}
+        for place in np.argsort(chances).tolist():
+            best[each.later[place]] = place
+        for place in best.values():
+            if chances[place] >= least:
+                count, right = count + 1, right + each.replaced[place]
+    return count, right
+
+
+def chances(each: Judged, weights: Weights) -> Array:
+    pairs = (TextPair(read(pair.earlier), read(pair.later), *pair[2:]) for pair in each.pairs)
+    return np.array([probability(pair, weights) for pair in pairs])
+
+
+def print_figures(sets: Sequence[tuple[Judged, Array]]) -> None:
+    table = Table("author", "replaced", *(f"{least}: right of named" for least in (POSSIBLE, PROBABLE, REPLACED)))
+    authors = {each.author: None for each, _ in sets}
+    for author in (*authors, "all"):
+        own = [(each, of) for each, of in sets if author in (each.author, "all")]
+        there = sum(sum(each.replaced) + each.missed for each, _ in own)
+        rates = [named(own, least) for least in (POSSIBLE, PROBABLE, REPLACED)]
+        table.add_row(author, str(there), *(f"{right} of {count}" for count, right in rates))
+    Console().print(table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="+", type=Path)
+    parser.add_argument("--held-out", type=Path, nargs="+", default=[], metavar="FILE")
+    parser.add_argument("--write", action="store_true", help="write the fitted weights")
+    given = parser.parse_args()
+    engine = load_engine(Settings(), 2)
+    haystacks = [each for path in given.files if path.suffix == ".json" for each in weeks(path)]
+    for path in given.files:
+        haystacks += islice(memorycode(path) if path.suffix == ".xz" else (), 0, None, EVERY)
+    haystacks += [each for path in NEVER for each in topics(path)]
+    haystacks += [each for path in ALONE for each in alone(path)]
+    haystacks += [*changes(CHANGES), *worlds(WORLDS)]
+    sets = [each for haystack in haystacks if (each := judged(haystack, engine)) is not None]
+    authors = list(dict.fromkeys(each.author for each in sets))
+    tested = []
+    for fold in range(FOLDS):
+        out = set(authors[fold::FOLDS])
+        weights = fit([each for each in sets if each.author not in out])
+        tested += [(each, chances(each, weights)) for each in sets if each.author in out]
+    print_figures(tested)
+    weights = fit(sets)
+    for path in given.held_out:
+        held_out = (judged(each, engine) for each in worlds(path))
+        print_figures([(each, chances(each, weights)) for each in held_out if each is not None])
+    if given.write:
+        WEIGHTS.write_bytes(msgspec.json.encode(weights))
+
+
+if __name__ == "__main__":
+    main()
