@@ -56,8 +56,9 @@ def test_a_silent_launcher_is_degraded_and_a_silent_process_is_said_to_be_late(
     with runtime(home) as running:
         running.until_ready()
         with Runtime(home).suspended("store"):
-            assert "store" in json.loads(done("status", "--json", home=home))["late"]
-            assert "store did not answer in time: " in done("status", home=home)
+            said = command("status", "--json", home=home), command("status", home=home)
+            assert "store" in json.loads(said[0].stdout)["late"], "whatever else is wrong on a busy machine"
+            assert "store did not answer in time: " in said[1].stdout
         for name in ("CONNECT_S", "ANSWER_S"):
             monkeypatch.setattr(runtime_client, name, 0.5)
         with Runtime(home).suspended("launcher"):
