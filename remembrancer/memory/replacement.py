@@ -578,9 +578,10 @@ def probability(pair: TextPair, weights: Weights | None = None) -> float:
     changes of a part."""
     if pair.settles or _repeats(pair):
         return REPLACED * pair.settles
-    by_features = INTERCEPT + sum(each.weight * each.of(pair) for each in FEATURES)
+    features = {each.name: each.of(pair) for each in FEATURES}
+    by_features = INTERCEPT + sum(each.weight * features[each.name] for each in FEATURES)
     texts = Texts(pair.earlier.text, pair.later.text, pair.cosine, pair.apart_s, pair.others, pair.around)
-    is_apart = _two_things(pair) > 0 or _form(pair) < 0
+    is_apart = features["slots"] > 0 or features["form"] < 0
     by_words = None if is_apart or says_more(texts.earlier, texts.later) else logit(texts, weights)
     both = by_features if by_words is None else SHARE * (by_features + max(by_words, LEAST_BY_WORDS)) + SHIFT
     return 1.0 / (1.0 + math.exp(-both))

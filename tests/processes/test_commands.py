@@ -57,7 +57,9 @@ def test_a_silent_launcher_is_degraded_and_a_silent_process_is_said_to_be_late(
         running.until_ready()
         with Runtime(home).suspended("store"):
             said = command("status", "--json", home=home), command("status", home=home)
-            assert "store" in json.loads(said[0].stdout)["late"], "whatever else is wrong on a busy machine"
+            late = json.loads(said[0].stdout)
+            assert "store" in late["late"], "whatever else is wrong on a busy machine"
+            assert said[0].returncode == (exit_codes.DEGRADED if late["problems"] else exit_codes.OK), late["problems"]
             assert "store did not answer in time: " in said[1].stdout
         for name in ("CONNECT_S", "ANSWER_S"):
             monkeypatch.setattr(runtime_client, name, 0.5)
