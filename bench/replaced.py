@@ -28,7 +28,7 @@ from remembrancer.actors.embedder.engine import Engine
 from remembrancer.actors.embedder.workers import load_engine
 from remembrancer.actors.store.vectors.near_duplicates import NEAREST
 from remembrancer.config.settings import Settings
-from remembrancer.memory.likely_replacement import LEAST_COSINE
+from remembrancer.memory.likely_replacement import LEAST_COSINE, Texts
 from remembrancer.memory.replacement import (
     COMPARED_CHARACTERS,
     FEATURES,
@@ -204,14 +204,11 @@ def alone(path: Path) -> Iterator[Haystack]:
         yield Haystack(path.name, sorted([*olds, *news], key=lambda item: item.at), replaced, ())
 
 
-def judged(haystack: Haystack, engine: Engine) -> Judged | None:
-    """Return the pairs of a haystack, as a store compares them; None if there are none."""
-    if len(haystack.items) < 2:
-        return None
+def compared(haystack: Haystack, engine: Engine) -> Iterator[tuple[int, bool, Texts | None]]:
+    """Yield the pairs of a haystack that are right or wrong, as a store compares them: the index of the later memory,
+    whether it replaces the earlier one, and the texts (None if they are too distant)."""
     vectors = engine.embed_passages([each.text[:COMPARED_CHARACTERS] for each in haystack.items])
     cosines = vectors @ vectors.T
-    texts = [read(each.text) for each in haystack.items]
-    rows, replaced, later, missed = [], [], [], 0
     for place, item in enumerate(haystack.items):
         near = np.argsort(-cosines[place, : place + 1])[:NEAREST].tolist()
         for other, earlier in enumerate(haystack.items[:place]):
@@ -220,15 +217,26 @@ def judged(haystack: Haystack, engine: Engine) -> Judged | None:
             if earlier.text == item.text or pair in haystack.undecided:
                 continue
             if other not in near or cosine < LEAST_COSINE or same_in_words(earlier.text, item.text):
-                missed += is_replaced
+                yield place, is_replaced, None
                 continue
             others = [float(cosines[place, each]) for each in near if each not in (other, place)]
             around = np.delete(cosines[other, :place], other).tolist()
-            apart_s = item.at - earlier.at
-            compared = TextPair(texts[other], texts[place], cosine, apart_s, others, around)
-            rows.append([each.of(compared) for each in FEATURES])
-            replaced.append(is_replaced)
-            later.append(place)
+            yield place, is_replaced, Texts(earlier.text, item.text, cosine, item.at - earlier.at, others, around)
+
+
+def judged(haystack: Haystack, engine: Engine) -> Judged | None:
+    """Return the pairs of a haystack; None if there are none."""
+    if len(haystack.items) < 2:
+        return None
+    rows, replaced, later, missed = [], [], [], 0
+    for place, is_replaced, texts in compared(haystack, engine):
+        if texts is None:
+            missed += is_replaced
+            continue
+        pair = TextPair(read(texts.earlier), read(texts.later), *texts[2:])
+        rows.append([each.of(pair) for each in FEATURES])
+        replaced.append(is_replaced)
+        later.append(place)
     table = np.array(rows).reshape(-1, len(FEATURES))
     return Judged(haystack.author, table, np.array(replaced, dtype=bool), later, missed)
 

@@ -33,18 +33,17 @@ from bench.replaced import (
     Item,
     alone,
     changes,
+    compared,
     memorycode,
     topics,
     weeks,
 )
 from remembrancer.actors.embedder.engine import Engine
 from remembrancer.actors.embedder.workers import load_engine
-from remembrancer.actors.store.vectors.near_duplicates import NEAREST
 from remembrancer.config.settings import Settings
 from remembrancer.memory import likely_replacement as module
 from remembrancer.memory.likely_kind import READ_CHARACTERS, damped, tokens
 from remembrancer.memory.likely_replacement import (
-    LEAST_COSINE,
     Texts,
     Weights,
     features_of,
@@ -52,7 +51,6 @@ from remembrancer.memory.likely_replacement import (
     with_products,
 )
 from remembrancer.memory.replacement import POSSIBLE, PROBABLE, REPLACED, TextPair, probability, read
-from remembrancer.memory.wording import same_in_words
 
 WORLDS: Final = Path(__file__).with_name("worlds.txt")
 WEIGHTS: Final = Path(module.__file__).with_name("replacements.json")
@@ -113,30 +111,18 @@ def worlds(path: Path) -> Iterator[Haystack]:
 
 
 def judged(haystack: Haystack, engine: Engine) -> Judged | None:
-    """Return the pairs of a haystack, as a store compares them; None if there are none."""
+    """Return the pairs of a haystack, without those of long texts; None if there are none."""
     if len(haystack.items) < 2:
         return None
-    vectors = engine.embed_passages([each.text for each in haystack.items])
-    cosines = vectors @ vectors.T
     pairs, replaced, later, missed = list[Texts](), list[bool](), list[int](), 0
-    for place, item in enumerate(haystack.items):
-        near = np.argsort(-cosines[place, : place + 1])[:NEAREST].tolist()
-        for other, earlier in enumerate(haystack.items[:place]):
-            both, cosine = (earlier.key, item.key), float(cosines[place, other])
-            is_replaced = both in haystack.replaced
-            if earlier.text == item.text or both in haystack.undecided:
-                continue
-            is_long = max(len(earlier.text), len(item.text)) > READ_CHARACTERS
-            if is_long or other not in near or cosine < LEAST_COSINE or same_in_words(earlier.text, item.text):
-                missed += is_replaced
-                continue
-            others = [float(cosines[place, each]) for each in near if each not in (other, place)]
-            around = np.sort(np.delete(cosines[other, :place], other))[-NEAREST:].tolist()
-            pairs.append(Texts(earlier.text, item.text, cosine, item.at - earlier.at, others, around))
-            replaced.append(is_replaced)
-            later.append(place)
-    texts = [each.text for each in haystack.items]
-    return Judged(haystack.author, texts, pairs, replaced, later, missed)
+    for place, is_replaced, texts in compared(haystack, engine):
+        if texts is None or max(len(texts.earlier), len(texts.later)) > READ_CHARACTERS:
+            missed += is_replaced
+            continue
+        pairs.append(texts)
+        replaced.append(is_replaced)
+        later.append(place)
+    return Judged(haystack.author, [each.text for each in haystack.items], pairs, replaced, later, missed)
 
 
 def fit(sets: Sequence[Judged]) -> Weights:
