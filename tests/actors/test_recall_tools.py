@@ -162,6 +162,9 @@ async def test_a_question_for_what_is_left_to_do_is_answered_by_open_ends_alone(
     assert ([each["id"] for each in first["memories"]], first["total_matched"]) == ([late["id"]], 2)
     best = await client.call("recall_memories", query="the boat", kind="open_end", limit=1)
     assert [each["id"] for each in best["memories"]] == [boat["id"]]
+    asked = await client.call("recall_memories", query="which open ends are there for the mooring?")
+    given = [(each["content"], each["done"]) for each in asked["memories"]]
+    assert given == [("Renew the mooring", False), ("Paint the boat", False)]
     later = await client.store("What is due this week is paid in spring", kind="open_end", due="2199-04-01")
     this_week = await client.call("recall_memories", query="what is due this week?")
     assert [each["content"] for each in this_week["memories"]] == ["Renew the mooring"]

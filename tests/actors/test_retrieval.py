@@ -193,18 +193,22 @@ async def test_a_recall_doubts_what_review_asks_about_and_nothing_else(files: Sp
 async def test_a_question_for_open_ends_about_a_subject_finds_those_first(files: Spaces) -> None:
     reader = files.store("The importer reads the files of the lantern")
     end: dict[str, Any] = {"kind": "open_end", "type": "episodic"}
-    own, other, done = (
+    own, other, far, done = (
         files.store(text, **end, done=is_done)
         for text, is_done in (
             ("Write a queue, a log and a help page for the importer of the harbour", False),
             ("Oil the lantern", False),
+            ("Book an inn", False),
             ("Fix the importer of the lantern", True),
         )
     )
     asked = "anything still open on the importer of the lantern files?"
-    found = await files.found(asked)
-    assert set(found[:2]) == {own, other}
-    assert set(found[2:]) == {reader, done}
+    by_words = await files.found(asked, strategy="keyword")
+    for found in (await files.found(asked), by_words):
+        assert set(found[:2]) == {own, other}
+        assert set(found[2:]) == {far, reader, done}
+    assert by_words[-1] == done
+    assert await files.found("which tasks are left for the pilot?", strategy="keyword", limit=3)
     assert (await files.found(asked.removeprefix("anything still open on ")))[0] == reader
 
 

@@ -13,7 +13,7 @@ from remembrancer.config.project import workspace_root
 from remembrancer.memory.contexts import AROUND
 from remembrancer.memory.decay import has_ended
 from remembrancer.memory.limits import MAX_QUERY_BYTES
-from remembrancer.memory.open_ends import asks_for_open_ends, last_day_asked_for
+from remembrancer.memory.open_ends import asks_about_open_ends, asks_for_open_ends, last_day_asked_for
 from remembrancer.memory.promotion import used_in
 from remembrancer.memory.relevance import LIKELY, is_given_whole, is_question
 from remembrancer.memory.replacement import replaced_among
@@ -116,15 +116,16 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
             places = places[: within(places, arguments.max_tokens // CODE_SHARE, least=0)]
     detail, is_unjudged = arguments.detail, call.degraded or arguments.ranking != "fitted"
     memories, full = list(recalled.memories), {each.id for each in recalled.memories}
-    terms, total, open_ends = terms_of(arguments.query), recalled.total_matched, set[str]()
+    terms, total = terms_of(arguments.query), recalled.total_matched
+    open_ends = {each.id for each in memories if each.is_open} if asks_about_open_ends(arguments.query) else set()
     asks_for_all = not (detail or is_unjudged) and _asks_for_open_ends(request, arguments.limit)
     standing, about_due = dict[str, ListedMemory](), ""
-    none_answers = not (asks_for_all or any(is_given_whole(each) for each in memories))
+    none_answers = not (asks_for_all or open_ends or any(is_given_whole(each) for each in memories))
     if not (detail or is_unjudged):
         own = [each for each in memories if each.id in call.session.seen - call.session.served]
         looked_for = {each.id for each in own if 2 * len(terms & terms_of(each.content)) >= len(terms)}
         is_news = none_answers and not (memories and memories[0].id in call.session.seen)
-        full = given_whole(memories, with_nearest=is_news)
+        full = given_whole(memories, with_nearest=is_news) | open_ends
         memories = with_lines(memories, full, arguments.limit, call.session.seen - looked_for)
         if asks_for_all:
             found = await _open_ends(call)
@@ -136,7 +137,7 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
                 found = due or found
             memories = [*found, *others]
             full, total, memories = full | open_ends, len(memories), memories[: arguments.limit]
-        is_answered = asks_for_all or any(each.scores.relevance >= LIKELY for each in memories)
+        is_answered = asks_for_all or open_ends or any(each.scores.relevance >= LIKELY for each in memories)
         is_narrowed = request.filters != Filters(request.session_id) or arguments.max_tokens is not None
         has_room = given(arguments.limit, LEAST_ROOM) >= LEAST_ROOM  # a caller that asks for a few gets no more
         may_be_task = not is_question(request.query) and len(request.query.split()) > 2

@@ -16,6 +16,7 @@ from remembrancer.actors.store.retrieval.view import Ref, View
 from remembrancer.memory.changes import SAME_EVENT_S
 from remembrancer.memory.decay import has_ended, strength_of
 from remembrancer.memory.open_ends import asks_about_open_ends, can_stand_for
+from remembrancer.memory.relevance import LIKELY
 from remembrancer.memory.wording import normalised, same_in_words
 from remembrancer.protocol.kinds import SCOPES, Scope
 from remembrancer.protocol.reads import Recalled, RecalledMemory, Scores, Strategy
@@ -31,7 +32,7 @@ NEAR_COSINE: Final = 0.95
 STRONGER: Final = 2.0
 """The memory in the narrower scope represents both if it is stronger by this factor."""
 UNRANKED: Final = Scores(0.0, 0.0)
-"""The scores of a memory that is shown only because it probably replaces a result."""
+"""The scores of a memory that is shown only because it probably replaces a result, or is an open end."""
 UNKNOWN: Final = Scores(-np.inf, 0.0)
 COMPARED_CHARACTERS: Final = 2000
 """A longer text says more than one thing, so it is a duplicate only if the texts are identical."""
@@ -73,11 +74,15 @@ def show(search: Search, ranking: Ranking) -> Recalled:
     """Select the results. If the question names a time, replaced memories stay in place: replacements may be later."""
     question, request = search.question, search.question.request
     ranked, limit, of_a_time = ranking.scored[: ranking.answering], request.limit, bool(question.windows)
+    if is_about_open_ends := asks_about_open_ends(request.query):
+        open_ends = (ref for each in search.view.records for ref in each.top(question.filters, "due", limit))
+        ranked = [*(dict.fromkeys(open_ends, UNRANKED) | dict(ranked)).items()]
+    page_size = len(ranked) if is_about_open_ends else limit + SPARE
     loaded: list[Entry] = []
     kept: list[Entry] = []
     taken = 0
     while taken < len(ranked) and len(kept) < limit:
-        page = ranked[taken : taken + limit + SPARE]
+        page = ranked[taken : taken + page_size]
         taken += len(page)
         loaded += _loaded(search, ranking, page)
         more = loaded
@@ -88,8 +93,9 @@ def show(search: Search, ranking: Ranking) -> Recalled:
     left_out = len({ref for ref, _ in ranked[:taken]} | {entry.ref for entry in loaded}) - len(kept)
     found, shown = {ref for ref, _ in ranked}, {entry.record.id for entry in kept}
     ordered = kept if of_a_time else demote_replaced(kept)
-    if asks_about_open_ends(request.query):
-        ordered = sorted(ordered, key=lambda each: not (each.record.is_open and "words" in each.scores.shares))
+    if is_about_open_ends:  # those with a word of the question, then likely answers and the other open ends
+        ordered.sort(key=lambda each: not each.record.is_open and (each.record.done or each.scores.relevance < LIKELY))
+        ordered.sort(key=lambda each: not (each.record.is_open and "words" in each.scores.shares))
     entries = [each for each in ordered if each.ref in found or shown.isdisjoint(each.record.superseded_by)][:limit]
     memories = tuple(
         RecalledMemory(
