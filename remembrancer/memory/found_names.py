@@ -19,7 +19,7 @@ SHORTEST: Final = 3
 SHORTEST_CAMEL: Final = 5
 """Shorter words in camel case are units: kWh, GHz, MiB."""
 CERTAIN, POSSIBLE, FIRST = 1, 0, -1
-"""A name recognized by its form; any other capitalized word; a word that is capitalized as the first of a sentence."""
+"""A name recognized by its form; any other capitalized word; one that begins a sentence or is part of a longer name."""
 
 
 class FoundName(NamedTuple):
@@ -123,7 +123,7 @@ def _type_of(name: str) -> str:
 
 
 def _by_capitals(text: str) -> Iterator[FoundName]:
-    """Words that begin a sentence come last, unless their form shows that they are a person's name."""
+    """Words that begin a sentence come late, unless their form shows that they are a person's name, and parts last."""
     if language_of(text[:300]) == "de":  # German capitalizes all nouns
         return
     prose, ignored = re.sub(_TITLE, r"\1 ", _CODE.sub(" ", text)), stop_words_of(text)  # "Mrs." does not end a sentence
@@ -134,7 +134,8 @@ def _by_capitals(text: str) -> Iterator[FoundName]:
     ]
     possible = [(match[0], POSSIBLE) for each in within for match in _CAPITALISED.finditer(each)]
     first = [(match[1], FIRST) for each in sentences if (match := _OPENING.match(each))]
-    for name, certainty in (*possible, *first):
+    parts = [(part, FIRST) for name, _ in (*possible, *first) for part in name.split()]  # each may be a known name
+    for name, certainty in (*possible, *first, *parts):
         plain = {form for word in name.split() for form in (word.lower(), word.lower().removesuffix("s"))}  # Mondays
         is_name = plain.isdisjoint(ignored | NO_NAMES)
         if is_name and not re.search(rf"\b{re.escape(name.lower())}\b", prose):

@@ -346,11 +346,13 @@ def test_an_edited_memory_loses_what_it_does_not_say_any_more_and_an_erased_one_
     assert count(rig, "src/basin.py") == 0
 
 
-def test_a_name_that_is_known_counts_where_it_begins_a_sentence_too(rig: RecordsRig) -> None:
+def test_a_name_that_is_known_counts_where_it_begins_a_sentence_or_stands_beside_another(rig: RecordsRig) -> None:
     memories = say(rig, "Lucia renews the certificate.", "The pager is carried. Lucia has it.", "Nobody has a ladder.")
     assert [found_in(rig, each) for each in memories] == [(), (), ()], "any word begins a sentence"
     say(rig, "We asked Lucia about the certificate.")
     assert [found_in(rig, each) for each in memories] == [("Lucia",), ("Lucia",), ()]
+    (both,) = say(rig, "In Venlo Lucia knows Ana Mol.")
+    assert set(found_in(rig, both)) == {"Venlo Lucia", "Lucia", "Ana Mol"}, "Venlo, Ana and Mol are not known"
 
 
 def test_a_word_with_a_capital_letter_is_a_name_at_once_among_few_memories_that_others_see_and_third_among_many(
