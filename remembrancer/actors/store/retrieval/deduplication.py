@@ -77,12 +77,11 @@ def show(search: Search, ranking: Ranking) -> Recalled:
     if is_about_open_ends := asks_about_open_ends(request.query):
         open_ends = (ref for each in search.view.records for ref in each.top(question.filters, "due", limit))
         ranked = [*(dict.fromkeys(open_ends, UNRANKED) | dict(ranked)).items()]
-    page_size = len(ranked) if is_about_open_ends else limit + SPARE
     loaded: list[Entry] = []
     kept: list[Entry] = []
     taken = 0
     while taken < len(ranked) and len(kept) < limit:
-        page = ranked[taken : taken + page_size]
+        page = ranked[taken : taken + (len(ranked) if is_about_open_ends else limit + SPARE)]
         taken += len(page)
         loaded += _loaded(search, ranking, page)
         more = loaded
