@@ -16,6 +16,7 @@ import click
 from remembrancer.commands.finding import command_of, has_ended, local_time, log_of, minute, tag_option, tags_given
 from remembrancer.commands.report import YES, Report, argument, confirm, flag, option
 from remembrancer.commands.selection import (
+    WITHOUT_USER,
     Answer,
     Where,
     as_notes,
@@ -464,6 +465,7 @@ def restore(where: Where, memories: Sequence[str], version: int | None, reason: 
 @memory_command(
     argument("change", required=False, metavar="[ID]", help="A memory, a run or an import (default: the last change)."),
     YES,
+    where=WITHOUT_USER,
 )
 def undo(where: Where, change: str | None, yes: bool) -> Report:
     """Undo a memory's last change, a maintenance run or an import. Without an ID, undo (after asking) the last change

@@ -23,6 +23,7 @@ from remembrancer.commands.gateway_client import LOOK_S, pause
 from remembrancer.commands.report import Line, Report, Rows, argument, flag, option
 from remembrancer.commands.selection import (
     REMEDIES,
+    WITHOUT_USER,
     Answer,
     GatewayConnection,
     Where,
@@ -682,7 +683,10 @@ def _plain(value: Any) -> str:
 # --- the log of a day ---
 
 
-@memory_command(argument("day", nargs=-1, metavar="[DAY]", help="Yesterday, Tuesday, 2026-02-20 (default: today)."))
+@memory_command(
+    argument("day", nargs=-1, metavar="[DAY]", help="Yesterday, Tuesday, 2026-02-20 (default: today)."),
+    where=WITHOUT_USER,
+)
 def log(where: Where, day: Sequence[str]) -> Report:
     """Show a day in chronological order: events, memories stored, changed, decided, closed or imported, and memories
     that runs summarised, promoted or archived."""
@@ -740,7 +744,6 @@ def _pairs_waiting(where: Where) -> Iterator[str]:
 
 def log_of(where: Where, **arguments: Any) -> tuple[Answer, dict[str, str]]:
     """The merged log of all places (short ids may be shared), and the warnings. Each change names its project."""
-    where.refuse_user("the log has a project's changes together with your own")
     answer: Answer = {}
     changes: dict[tuple[str, int, float], Answer] = {}
     runs: dict[tuple[str, str], Answer] = {}

@@ -261,21 +261,24 @@ WHERE: Final = (
     flag("--user", help="Only the user's own memories, which belong to all projects."),
     flag("--all-projects", help="The memories of all projects and of the user."),
 )
+WITHOUT_USER: Final = (WHERE[0], WHERE[2])
 
 
-def memory_command(*params: click.Parameter) -> Callable[[Callable[..., Report]], click.Command]:
+def memory_command(
+    *params: click.Parameter, where: Sequence[click.Parameter] = WHERE
+) -> Callable[[Callable[..., Report]], click.Command]:
     """Declare a command on the memories of a place, which is passed as the function's first argument."""
 
     def declare(function: Callable[..., Report]) -> click.Command:
         @wraps(function)
-        def placed(*, project: str | None, user: bool, all_projects: bool, **given: Any) -> Report:
+        def placed(*, project: str | None, all_projects: bool, user: bool = False, **given: Any) -> Report:
             where = Where(project, user, all_projects)
             try:
                 return function(where, **given)
             finally:
                 where.close()
 
-        return command(*params, *WHERE)(placed)
+        return command(*params, *where)(placed)
 
     return declare
 

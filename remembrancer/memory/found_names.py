@@ -55,13 +55,15 @@ _CERTAIN: Final = re.compile(
 _URL: Final = re.compile(r"\b[a-z][a-z0-9+.-]{0,40}://\S+|(?<!\S)\S+@\S+")
 _ENDLESS: Final = re.compile(r"(?<![\w/.@-])[\w/.@-]{400,}")
 """A run of data, on which the patterns would take quadratic time."""
-_QUOTED: Final = re.compile(r"[\"“«]\s?((?:[A-Z][\w'’-]+)(?: [A-Z][\w'’-]+){1,3})\s?[\"”»]")
+_UPPER, _LOWER = ("".join(filter(has_case, map(chr, range(0x180)))) for has_case in (str.isupper, str.islower))
+"""The letters of European names, such as “Łukasz Dvořák”."""
+_QUOTED: Final = re.compile(rf"[\"“«]\s?((?:[{_UPPER}][\w'’-]+)(?: [{_UPPER}][\w'’-]+){{1,3}})\s?[\"”»]")
 _SENTENCE: Final = re.compile(r"(?<=[.!?:|…])\s+|\n+|(?<=[\"“«])|\s[-–—]\s")
-_TITLE: Final = r"\b(Frau|Herr|Mrs?|Ms|Miss|Dr|Prof|St)\.? (?=[A-Z])"
+_TITLE: Final = rf"\b(Frau|Herr|Mrs?|Ms|Miss|Dr|Prof|St)\.? (?=[{_UPPER}])"
 _CAPITALISED: Final = re.compile(
-    rf"(?<![\w'’/.@-])[a-z]?[A-Z][a-zà-öø-ÿ]{{2,}}(?:[A-Z][A-Za-z]*)?"
+    rf"(?<![\w'’/.@-])[a-z]?[{_UPPER}][{_LOWER}]{{2,}}(?:[A-Z][A-Za-z]*)?"
     rf"(?:[ -](?!{_TITLE})(?:\d{{1,2}} (?=Air|Max|Plus|Pro|Ultra))?"
-    r"(?:[A-Z][a-zà-öø-ÿ]+[A-Z]?|[A-Z]{2}(?!\w))){0,2}(?![\w/@])"
+    rf"(?:[{_UPPER}][{_LOWER}]+[A-Z]?|[A-Z]{{2}}(?!\w))){{0,2}}(?![\w/@])"
 )
 _OPENING: Final = re.compile(rf"[\s\W\d]*({_CAPITALISED.pattern})")
 _HEADINGS: Final = re.compile(r"\A[^\n:]{1,200} > [^\n:]{1,200}:\s")
@@ -69,7 +71,7 @@ _HEADINGS: Final = re.compile(r"\A[^\n:]{1,200} > [^\n:]{1,200}:\s")
 _LEADING: Final = re.compile(r"^[\s\W\d]*[\w'’-]+")
 _PERSON: Final = re.compile(
     rf"^[\s\W\d]*(?={_TITLE}|(?!\w+ing |\w+ {_TITLE})"
-    r"[A-Z][\w’'-]+(?: [A-Z][\w’'-]+){1,2} (?:is|was|has|had|will|can|owns|runs|leads|knows|likes"
+    rf"[{_UPPER}][\w’'-]+(?: [{_UPPER}][\w’'-]+){{1,2}} (?:is|was|has|had|will|can|owns|runs|leads|knows|likes"
     r"|prefers|wants|works|maintains|reviews|handles|said|says|wrote|joined|left|moved|asked|approves|decides|lives|does)\b)"
 )
 """The text before a person's name that begins a sentence: a title, or two or three capitalized words before a verb."""
