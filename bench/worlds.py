@@ -1,11 +1,11 @@
-"""Fits and tests the half of the probability of a replacement that depends on words:
+"""Fits and tests the probability that a later memory replaces an earlier one:
 `python -m bench.worlds FILE … [--held-out FILE …] [--write]`.
 
 FILE is a week of memories or histories of MemoryCode, as read by `bench.replaced`. The weights of
-`memory/likely_replacement.py` are fitted on these files, on the worlds of `worlds.txt` (by 29 authors who had not read
-the code) and `changes.txt`, and on pairs of single texts. The figures are those of both halves. Each author's come from
-weights fitted without that author and others (a fifth at a time), and those of a file after `--held-out`, which has the
-format of `worlds.txt`, from the weights fitted on all.
+`memory/likely_replacement.py` are fitted on these files, on the worlds of `worlds.txt` (by authors who had not read the
+code) and `changes.txt`, and on pairs of single texts. Each author's figures come from weights fitted without that
+author and others (a fifth at a time), and those of a file after `--held-out`, which has the format of `worlds.txt`,
+from the weights fitted on all.
 """
 
 import argparse
@@ -42,15 +42,16 @@ from remembrancer.actors.embedder.engine import Engine
 from remembrancer.actors.embedder.workers import load_engine
 from remembrancer.config.settings import Settings
 from remembrancer.memory import likely_replacement as module
-from remembrancer.memory.likely_kind import READ_CHARACTERS, damped, tokens
+from remembrancer.memory.likely_kind import damped, tokens
 from remembrancer.memory.likely_replacement import (
-    Texts,
+    TextPair,
     Weights,
     features_of,
     measures_of,
+    probability,
     with_products,
 )
-from remembrancer.memory.replacement import POSSIBLE, PROBABLE, REPLACED, TextPair, probability, read
+from remembrancer.memory.replacement import POSSIBLE, PROBABLE, REPLACED
 
 WORLDS: Final = Path(__file__).with_name("worlds.txt")
 WEIGHTS: Final = Path(module.__file__).with_name("replacements.json")
@@ -67,7 +68,7 @@ LEAST_WEIGHT: Final = 4
 """In hundredths. A feature with a smaller weight is dropped."""
 AUTHOR: Final = 60.0
 """The total weight of the replaced pairs of an author with at least 20, in pairs."""
-FEW: Final = 0.3
+FEW: Final = 0.6
 """The weight of each pair of any other author."""
 SHARES: Final = (0.3, 3.0)
 """The scales of products and of words, which set how much these are penalised."""
@@ -81,7 +82,7 @@ class Judged(NamedTuple):
 
     author: str
     texts: Sequence[str]
-    pairs: Sequence[Texts]
+    pairs: Sequence[TextPair]
     replaced: Sequence[bool]
     later: Sequence[int]
     missed: int
@@ -89,12 +90,12 @@ class Judged(NamedTuple):
 
 
 def worlds(path: Path) -> Iterator[Haystack]:
-    """Yield the worlds of an author, some at a time. The first and last of three versions are neither right nor wrong
-    as a pair."""
+    """Yield the worlds of an author, some at a time. A later text replaces an earlier one ("=>") or a part of it ("~").
+    The first and last of three versions are neither right nor wrong as a pair."""
     for author, *worlds in (part.split("\n## ") for part in path.read_text(encoding="utf-8").split("\n# by ")[1:]):
         for begin in range(0, len(worlds), TOGETHER):
             items: list[Item] = []
-            pairs: dict[str, set[tuple[str, str]]] = {"=>": set(), "?": set()}
+            pairs: dict[str, set[tuple[str, str]]] = {"=>": set(), "~": set(), "?": set()}
             for world in range(begin, min(begin + TOGETHER, len(worlds))):
                 for line in worlds[world].splitlines()[1:]:
                     begins, _, rest = line.partition(" ")
@@ -104,19 +105,19 @@ def worlds(path: Path) -> Iterator[Haystack]:
                     elif line:
                         day, _, text = rest.partition(" ")
                         items.append(Item(f"{world}.{begins}", text, int(day) * DAY_S + len(items) * APART_S))
-            replaced = pairs["=>"]
+            replaced = pairs["=>"] | pairs["~"]
             steps = {(first, last) for first, second in replaced for third, last in replaced if second == third}
             in_order = sorted(items, key=lambda item: item.at)
             yield Haystack(author.strip(), in_order, replaced, (pairs["?"] | steps) - replaced)
 
 
 def judged(haystack: Haystack, engine: Engine) -> Judged | None:
-    """Return the pairs of a haystack, without those of long texts; None if there are none."""
+    """Return the pairs of a haystack; None if there are none."""
     if len(haystack.items) < 2:
         return None
-    pairs, replaced, later, missed = list[Texts](), list[bool](), list[int](), 0
+    pairs, replaced, later, missed = list[TextPair](), list[bool](), list[int](), 0
     for place, is_replaced, texts in compared(haystack, engine):
-        if texts is None or max(len(texts.earlier), len(texts.later)) > READ_CHARACTERS:
+        if texts is None:
             missed += is_replaced
             continue
         pairs.append(texts)
@@ -180,8 +181,7 @@ def named(sets: Iterable[tuple[Judged, Array]], least: float) -> tuple[int, int]
 
 
 def chances(each: Judged, weights: Weights) -> Array:
-    pairs = (TextPair(read(pair.earlier), read(pair.later), *pair[2:]) for pair in each.pairs)
-    return np.array([probability(pair, weights) for pair in pairs])
+    return np.array([probability(pair, weights) for pair in each.pairs])
 
 
 def print_figures(sets: Sequence[tuple[Judged, Array]]) -> None:

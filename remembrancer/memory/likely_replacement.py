@@ -1,10 +1,11 @@
-"""Estimates from the words of two texts whether the later one replaces the earlier one: a logistic regression on some
-measures of the pair, their products, and the words around what the texts share. `python -m bench.worlds` fits its
-weights on the memories of invented projects. Pure."""
+"""Estimates the probability that a later text replaces an earlier one, or a part of it: a logistic regression on some
+measures of the pair, their products, the words around what the texts share, and the places where two similar sentences
+differ. `python -m bench.worlds` fits its weights on the memories of invented projects. Pure."""
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
 from functools import cache, lru_cache
 from importlib.resources import files
 from itertools import combinations_with_replacement
@@ -13,11 +14,15 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from remembrancer.memory.likely_kind import READ_CHARACTERS, Token, damped, neighbours, tokens
+from remembrancer.memory.likely_kind import Token, damped, neighbours, tokens
 from remembrancer.memory.wording import ARTICLES, DENIALS, FUNCTION_WORDS, PREPOSITIONS, stem
 
 LEAST_COSINE: Final = 0.3
 """Texts with a lower cosine are not compared."""
+LEAST_ALIKE: Final = 0.5
+"""The least similarity, in words and their order, of sentences whose differences are looked at."""
+LONGEST_VALUE: Final = 2
+MOST_DIFFERENCES: Final = 3
 HOUR_S: Final = 3600.0
 MOST_NEARER: Final = 6
 MOST_SPREADS: Final = 3.0
@@ -41,7 +46,7 @@ class Weights(msgspec.Struct, frozen=True, eq=False):
         return math.log(self.texts / self.words.get(word, 1))
 
 
-class Texts(NamedTuple):
+class TextPair(NamedTuple):
     """`others` are the cosines of the later text with other texts before it, and `around` those of the earlier text."""
 
     earlier: str
@@ -54,6 +59,7 @@ class Texts(NamedTuple):
 
 class _Read(NamedTuple):
     tokens: Sequence[Token]
+    stems: Sequence[str]
     rarities: Mapping[str, float]
     """For the stem of each significant word."""
 
@@ -61,30 +67,62 @@ class _Read(NamedTuple):
 @lru_cache(maxsize=1024)
 def _read(text: str, weights: Weights) -> _Read:
     found = tuple(tokens(text))
-    words = (each for each in found if each.sort != "<mark>" and each.word not in _COMMON)
-    return _Read(found, {_stem(each.word): weights.rarity(each.sort or each.word) for each in words})
-
-
-def _stem(word: str) -> str:
-    return stem(word.removesuffix("'s"))
+    stems = [stem(each.word.removesuffix("'s")) for each in found]
+    return _Read(
+        found,
+        stems,
+        {
+            stemmed: weights.rarity(each.sort or each.word)
+            for each, stemmed in zip(found, stems, strict=True)
+            if each.sort != "<mark>" and each.word not in _COMMON
+        },
+    )
 
 
 def features_of(earlier: str, later: str, weights: Weights) -> Counter[str]:
-    """Count the words, and each two neighbours, of each text without what it shares with the other one."""
+    """Count the words, and each two neighbours, of each text without what it shares with the other one, and the
+    differences of similar texts."""
     one, other = _read(earlier, weights), _read(later, weights)
     shared = one.rarities.keys() & other.rarities.keys()
-    counted = Counter[str]()
+    counted = Counter(_differences(one, other, weights))
     for mark, read in (("-", one), ("+", other)):
         words = ["^"]
-        for word, sort, ending in read.tokens:
+        for (word, sort, ending), stemmed in zip(read.tokens, read.stems, strict=True):
             if sort == "<mark>" or word in _COMMON:
                 words.append(word)
-            elif _stem(word) in shared:
+            elif stemmed in shared:
                 words += [f"={sort}"] * (sort != "" or words[-1] != "=")
             else:
                 words.append(sort or (word if word in weights.words else ending))
         counted.update(neighbours([*(mark + word for word in words), f"{mark}$"], 2))
     return counted
+
+
+def _differences(one: _Read, other: _Read, weights: Weights) -> Iterator[str]:
+    """The number of places where two similar texts differ, and for the first one, the sorts of both values and what is
+    beside them: "Room B has 40 seats" is not replaced by "Room C has 40 seats", but "We meet in room B" is."""
+    matcher = SequenceMatcher(None, one.stems, other.stems, autojunk=False)
+    if min(matcher.real_quick_ratio(), matcher.quick_ratio()) < LEAST_ALIKE or matcher.ratio() < LEAST_ALIKE:
+        return
+    places = [each for change, *each in matcher.get_opcodes() if change == "replace"]
+    yield f"~{min(len(places), MOST_DIFFERENCES)}"
+    for begins, ends, later_begins, later_ends in places[:1]:
+        values = one.tokens[begins:ends], other.tokens[later_begins:later_ends]
+        sorts = ">".join(_sort_of(each, weights) for each in values)
+        before = _beside(one.tokens[begins - 1]) if begins else "^"
+        after = _beside(one.tokens[ends]) if ends < len(one.tokens) else "$"
+        yield from (f"~{sorts}", f"~{before} {sorts}", f"~{sorts} {after}", f"~{before} _ {after}")
+
+
+def _sort_of(value: Sequence[Token], weights: Weights) -> str:
+    if len(value) > LONGEST_VALUE:
+        return "long"
+    word, sort, ending = value[-1]
+    return sort or ("word" if word in weights.words and "name" not in ending else ending)
+
+
+def _beside(token: Token) -> str:
+    return token.word if token.word in _COMMON or token.sort == "<mark>" else f"={token.sort}"
 
 
 @lru_cache(maxsize=4096)
@@ -94,7 +132,7 @@ def _of_texts(earlier: str, later: str, weights: Weights) -> float:
     return damped(features) * sum(weights.features.get(each, 0) * count for each, count in features.items()) / 100
 
 
-def measures_of(pair: Texts, weights: Weights) -> list[float]:
+def measures_of(pair: TextPair, weights: Weights) -> list[float]:
     one, other = (_read(text, weights).rarities for text in (pair.earlier, pair.later))
     shared = one.keys() & other.keys()
     common, whole, later_whole = sum(other[each] for each in shared), sum(one.values()), sum(other.values())
@@ -132,10 +170,8 @@ def _weights() -> Weights:
     return _WEIGHTS.decode(files(__package__).joinpath("replacements.json").read_bytes())
 
 
-def logit(pair: Texts, weights: Weights | None = None) -> float | None:
-    """None for a text of more than `READ_CHARACTERS`, which reports on several things."""
-    if max(len(pair.earlier), len(pair.later)) > READ_CHARACTERS:
-        return None
+def probability(pair: TextPair, weights: Weights | None = None) -> float:
     weights = weights or _weights()
     of_measures: float = sum(map(mul, weights.measures, with_products(measures_of(pair, weights), weights)))
-    return weights.intercept + of_measures + _of_texts(pair.earlier, pair.later, weights)
+    logit = weights.intercept + of_measures + _of_texts(pair.earlier, pair.later, weights)
+    return 1.0 / (1.0 + math.exp(-logit))

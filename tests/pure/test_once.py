@@ -282,11 +282,3 @@ def test_steps_replace_only_rules() -> None:
     old = [entry("old", 0.5, content="the lab knows the firmware", space=1, kind=kind).record for kind in kinds]
     assert [can_replace(steps, each, ()) for each in old] == [False, False, True, True]
     assert can_replace(replace(steps, content="To flash it, tell the lab"), old[0], ())
-
-
-@pytest.mark.parametrize(("earlier", "later", "is_replaced"), cases("replacement", "for_a_time"))
-def test_what_happened_for_a_time_replaces_nothing(earlier: str, later: str, is_replaced: bool) -> None:
-    old = entry("old", 0.5, content=earlier, space=1, occurred_at=NOW - DAY_S).record
-    for fields in ({"occurred_at": NOW}, {"type": "episodic"}):
-        new = entry("new", 0.5, content=later, space=1, number=2, **fields).record
-        assert can_replace(new, old, ()) == is_replaced

@@ -16,17 +16,8 @@ from remembrancer.actors.consolidator import promoting
 from remembrancer.actors.consolidator.clusters import BLOCK, Vectors, average_link, central_memory, cluster_memories
 from remembrancer.actors.consolidator.derived_memories import THEME_SESSIONS, PatternPlan, plan_patterns
 from remembrancer.actors.consolidator.session_end import Edge, find_communities
-from remembrancer.memory import replacement
-from remembrancer.memory.replacement import (
-    POSSIBLE,
-    PROBABLE,
-    REPORT,
-    TextPair,
-    probability,
-    read,
-    settles,
-    two_things,
-)
+from remembrancer.memory.likely_replacement import TextPair, probability
+from remembrancer.memory.replacement import POSSIBLE, PROBABLE, settles
 from remembrancer.memory.sentences import cut_at_word, split_sentences
 from remembrancer.memory.wording import normalised, same_in_words, stem
 from remembrancer.protocol.consolidation import Material
@@ -332,7 +323,7 @@ LATER_S = 3 * 86_400.0
 
 
 def chance(earlier: str, later: str, cosine: float = 0.9, apart_s: float = LATER_S) -> float:
-    return probability(TextPair(read(earlier), read(later), cosine, apart_s, (0.5,), (0.5,)))
+    return probability(TextPair(earlier, later, cosine, apart_s, (0.5,), (0.5,)))
 
 
 BOUNDS = {
@@ -358,48 +349,10 @@ def test_a_text_settles_an_open_end_if_it_reports_most_of_it_as_done_or_cancelle
     assert settles(later, open_end) is is_settled
 
 
-def test_less_is_replaced_on_one_day_by_a_report_or_if_another_text_is_nearer_to_the_earlier_one() -> None:
-    rules = "never mock the database in tests", "one behaviour per test, factories from tests/factories"
-    bare = chance(*rules, 0.65)
-    assert chance(
-        f"2026-02-16 Correction from Marta: {rules[0]}", f"2026-02-18 Correction from Ana: {rules[1]}", 0.65
-    ) == (pytest.approx(bare))
-    pair = ("The demo is on Monday at 13:00", "The demo is on Tuesday at 9:30")
-    assert chance(*pair, 0.7, 60.0) < chance(*pair, 0.7) / 1.3
-    assert chance("Sessions are cached in Redis 7.2", "We have moved from Redis to Valkey 8.", 0.55, 60.0) >= POSSIBLE
-    assert chance("The shop opens from Monday to Friday", "We open from Monday to Sunday", 0.5, 60.0) < POSSIBLE
+def test_another_text_that_is_nearer_to_both_is_rather_meant() -> None:
     branch = "The default branch is master", "The default branch is main"
-    assert chance(*branch, 0.85, 60.0) >= POSSIBLE, "a person is asked about two texts of one day, too"
-    assert chance("crane 41 lifts 5 tonnes", "crane 42 lifts 10 tonnes", 0.85, 60.0) < POSSIBLE, "not about two things"
-    letter, report = (f"{branch[1]}, {'we write ' * count}" for count in (REPORT // 3, 2 * REPORT))
-    assert chance(branch[0], report, 0.7) < chance(branch[0], letter, 0.7)
-    earlier, later = map(read, branch)
-    nearer = ((0.3,), (0.5,), (0.7,))
-    to_earlier = [TextPair(earlier, later, 0.6, LATER_S, around=each) for each in nearer]
-    first, second, third = map(probability, to_earlier)
-    assert first > second > third, "another text that is as near is rather meant"
-    told, missing = "We use main as the default branch", "The default branch is master, protected, and built by Ana"
-    assert chance(branch[0], told, 0.7) > chance(branch[0], told.replace("We", "They"), 0.7)
-    assert chance(missing, branch[1], 0.7) < chance(branch[0], branch[1], 0.7)
-
-
-@pytest.mark.parametrize(("earlier", "later", "without"), cases("replacement", "over"))
-def test_an_earlier_text_is_replaced_sooner_if_what_it_names_is_over_or_in_other_hands(
-    earlier: str, later: str, without: str
-) -> None:
-    assert chance(earlier, later, 0.5, 60.0) > 1.4 * chance(earlier, without, 0.5, 60.0)
-
-
-def test_what_is_over_is_named_by_words_and_not_by_data_of_any_length() -> None:
-    assert read("the ferry is closed").ended
-    assert not read(f"{'x' * 41} is closed").ended, "which would take quadratic time"
-
-
-def test_a_pair_is_not_read_again_when_review_is_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    pair = "Sample 41 was dry in the morning", "Sample 42 was dry in the morning"
-    assert two_things(*pair) == 2
-    monkeypatch.delattr(replacement, "read")
-    assert two_things(*pair) == 2
+    near, nearer = (probability(TextPair(*branch, 0.6, LATER_S, each, each)) for each in ((0.3,), (0.7,)))
+    assert near > PROBABLE > nearer
 
 
 @given(st.text(max_size=60), st.text(max_size=60), st.floats(-1.0, 1.0), st.floats(0.0, 1e9))

@@ -14,7 +14,7 @@ import msgspec
 from remembrancer.actors.consolidator.clusters import central_memory, cluster_memories
 from remembrancer.memory.decay import has_ended, is_event
 from remembrancer.memory.project_specifics import is_project_specific
-from remembrancer.memory.replacement import frame_of, two_things
+from remembrancer.memory.replacement import frame_of
 from remembrancer.memory.text import count
 from remembrancer.protocol.consolidation import SMALLEST_CLUSTER, Material, Pattern
 from remembrancer.protocol.ids import derive_id, derive_memory_id
@@ -105,8 +105,7 @@ def _portions(cluster: Sequence[Material]) -> Iterator[list[Material]]:
 
 
 def _are_of_series(one: Material, other: Material) -> bool:
-    is_numbered = one.content != other.content and frame_of(one.content) == frame_of(other.content)
-    return is_numbered or bool(two_things(one.content, other.content))
+    return one.content != other.content and frame_of(one.content) == frame_of(other.content)
 
 
 def _sum_up(sources: Sequence[Material]) -> Derived:

@@ -8,26 +8,21 @@ the later memory in `possibly_superseded_by`; so does a list if the probability 
 
 import time
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from remembrancer.actors.store.records.browsing import pairs_in_review
 from remembrancer.actors.store.records.sqlite_records import Reader, Records
 from remembrancer.actors.store.records.types import MemoryRecord, NearDuplicate, NearestTo
 from remembrancer.memory.decay import DAY_S
-from remembrancer.memory.likely_replacement import LEAST_COSINE
+from remembrancer.memory.likely_replacement import LEAST_COSINE, TextPair, probability
 from remembrancer.memory.replacement import (
     POSSIBLE,
     PROBABLE,
+    REPLACED,
     RIVAL,
-    TextPair,
-    days_of_figures,
-    probability,
-    read,
     settles,
     takes_back,
     tells_what_happened,
-    tells_what_passed,
 )
 from remembrancer.memory.wording import same_in_words
 from remembrancer.protocol.kinds import OPEN_END, RULES_OF_WORK, SESSION_KINDS, SESSION_RECORD
@@ -75,19 +70,20 @@ class ReplacedMemories:
         derived, edited = records.derived_among(list(loaded)), records.edited_among(list(loaded))
         settled = records.settled_among(list(loaded))
         possible: list[tuple[TextPair, _Judged]] = []
+        judged: list[_Judged] = []
         for both, found in near.items():
             if not loaded.keys() >= {*both} or {*both} in settled:
                 continue
             earlier, later = sorted((loaded[each] for each in both), key=lambda each: each.age_key)
             if edited.get(earlier.number, 0.0) > later.created_at or not can_replace(later, earlier, derived):
                 continue  # the edit has already decided which text is valid
-            is_settled = earlier.is_open and settles(later.content, earlier.content)
-            if found.cosine < LEAST_COSINE or (not is_settled and same_in_words(earlier.content, later.content)):
-                continue
-            apart_s = abs(later.happened_at - earlier.happened_at)
-            compared = TextPair(read(earlier.content), read(later.content), found.cosine, apart_s, settles=is_settled)
-            if (at_most := probability(compared)) >= POSSIBLE:
-                possible.append((compared, _Judged(at_most, earlier, later, found.seen)))
+            if found.cosine >= LEAST_COSINE and earlier.is_open and settles(later.content, earlier.content):
+                judged.append(_Judged(REPLACED, earlier, later, found.seen))
+            elif found.cosine >= LEAST_COSINE and not same_in_words(earlier.content, later.content):
+                apart_s = abs(later.happened_at - earlier.happened_at)
+                compared = TextPair(earlier.content, later.content, found.cosine, apart_s)
+                if (at_most := probability(compared)) >= POSSIBLE:
+                    possible.append((compared, _Judged(at_most, earlier, later, found.seen)))
         beside = nearest(list({each.number for _, pair in possible for each in (pair.earlier, pair.later)}))
         others = _comparable(records.load(list({other for near in beside.values() for other in near}), None).values())
 
@@ -101,9 +97,9 @@ class ReplacedMemories:
                 ]
                 for each in both
             )
-            return probability(replace(compared, others=before, around=around))
+            return probability(compared._replace(others=before, around=around))
 
-        judged = [each._replace(probability=chance(compared, each)) for compared, each in possible]
+        judged += (each._replace(probability=chance(compared, each)) for compared, each in possible)
         best: dict[int, list[_Judged]] = {}
         for each in sorted(judged, key=lambda each: -each.probability):
             best.setdefault(each.later.number, []).append(each)
@@ -167,27 +163,20 @@ def _keep(kept: dict[str, Any], key: str, value: Any) -> None:
 
 def can_replace(later: MemoryRecord, earlier: MemoryRecord, derived: Container[int]) -> bool:
     """False if both remain valid. A task does not replace a fact; a corrected mistake remains a mistake; past events
-    stay true unless they are taken back, which a fix does not do; an event that lasted for a time replaces nothing, and
-    a day's figure only one for the same day. An event replaces neither a derived memory nor one that a summary covers;
-    a derived memory does not replace the latter. Steps of a procedure replace only rules. One section of an imported
-    note does not replace another."""
+    stay true unless they are taken back, which a fix does not do. An event replaces neither a derived memory nor one
+    that a summary covers; a derived memory does not replace the latter. Steps of a procedure replace only rules. One
+    section of an imported note does not replace another."""
     if earlier.source.file and (earlier.source.file, earlier.created_at) == (later.source.file, later.created_at):
         return False
     is_event, is_summed_up = later.type == "episodic", earlier.status == "consolidated"
     if (is_event and earlier.number in derived) or (is_summed_up and (is_event or later.number in derived)):
         return False
     is_fix = later.kind == "error_fix"
-    rules = (earlier, lambda content: is_fix or tells_what_happened(content)), (later, tells_what_passed)
-    dated = (each for each in rules if each[0].type == "episodic" or each[0].occurred_at is not None)
-    is_past = any(applies(memory.content) for memory, applies in dated)
-    is_past |= earlier.type == later.type == "episodic"
-    is_past |= tells_what_happened(earlier.content) and tells_what_happened(later.content)
-    (days, is_counted), (later_days, is_later_counted) = (
-        days_of_figures("" if each.kind in RULES_OF_WORK else each.content, each.happened_at)
-        for each in (earlier, later)
-    )
-    is_past |= is_counted != is_later_counted or bool(days and later_days and days.isdisjoint(later_days))
-    if is_past and earlier.kind not in (OPEN_END, "error_fix") and not takes_back(later.content, earlier.content):
+    is_dated = earlier.type == "episodic" or earlier.occurred_at is not None
+    happened, later_happened = (tells_what_happened(each.content) for each in (earlier, later))
+    is_past = earlier.type == later.type == "episodic" or (happened and later_happened)
+    is_past |= is_dated and (is_fix or happened)
+    if is_past and earlier.kind not in (OPEN_END, "error_fix") and not takes_back(later.content):
         return False
     if earlier.kind == OPEN_END and (later.occurred_at or earlier.created_at) + DAY_S <= earlier.created_at:
         return False  # an event before the task was stored has not completed it

@@ -21,7 +21,7 @@ from remembrancer.actors.store.records.sqlite_records import Reader
 from remembrancer.memory.changes import MOVE_UNDONE, RESTORED, UNDONE, undoing
 from remembrancer.memory.decay import DAY_S
 from remembrancer.memory.open_ends import closes
-from remembrancer.memory.replacement import PROBABLE, RIVAL, counted_among, frame_of, two_things
+from remembrancer.memory.replacement import LEAST_COUNTED, PROBABLE, RIVAL, counted_among, frame_of
 from remembrancer.memory.sentences import excerpt
 from remembrancer.protocol.browsing import (
     ActivityRead,
@@ -292,35 +292,22 @@ def _waiting(records: Reader, session_id: str, *, alike: bool) -> list[Pair]:
 
 
 def _without_series(waiting: Sequence[Pair]) -> list[Pair]:
-    """The pairs that do not belong to a series. Many texts like "sample 1 was dry" and "sample 2 was dry" do not
-    replace each other, since texts with different numbers or names are about different things. A single pair may be a
-    change, and so may a chain of three, unless the texts are certainly about different things."""
-    likeliest = {each.newer.id: each.older.id for each in reversed(waiting) if each.relation == "contradicts"}
-    numbered = [
-        ((pair.older.id, pair.newer.id, frame_of(pair.older.content)), things, pair.relation == "contradicts")
-        for pair in waiting
-        if (pair.relation != "contradicts" or pair.strength < PROBABLE)
-        and (things := two_things(pair.older.content, pair.newer.content)) is not None
-    ]
-    in_series = Counter(
-        name
-        for names, things, is_doubt in numbered
-        if things or not is_doubt or likeliest[names[1]] == names[0]
-        for name in names
-    )
-    hidden = {
-        names[:2]
-        for names, things, is_doubt in numbered
-        for older, newer, frame in [[in_series[name] for name in names]]
-        if (max(older, newer, frame) if things or not is_doubt else min(older, newer)) > 1
-        or (things > 1 and not is_doubt)
-    }
-    counted = counted_among(each.content for pair in waiting for each in (pair.older, pair.newer))
-    return [
-        each
-        for each in waiting
-        if (each.older.id, each.newer.id) not in hidden and not counted >= {each.older.content, each.newer.content}
-    ]
+    """The pairs that do not belong to a series. Texts that differ only in numbers or names do not say nearly the same,
+    and many texts like "sample 1 was dry" and "sample 2 was dry" do not replace each other, but a chain of three may be
+    a change."""
+    frames = {each.content: frame_of(each.content) for pair in waiting for each in (pair.older, pair.newer)}
+    counts = Counter(frames.values())
+    counted = counted_among(frames)
+
+    def is_of_series(pair: Pair) -> bool:
+        one, other = pair.older.content, pair.newer.content
+        if frames[one] != frames[other] or one == other:
+            return False
+        is_doubt = pair.relation == "contradicts"
+        is_unlikely = pair.strength < PROBABLE and counts[frames[one]] >= LEAST_COUNTED
+        return counted >= {one, other} or is_unlikely or not is_doubt
+
+    return [each for each in waiting if not is_of_series(each)]
 
 
 def _without_rivals(waiting: Sequence[Pair]) -> list[Pair]:
