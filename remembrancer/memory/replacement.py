@@ -29,8 +29,9 @@ RIVAL: Final = 1 / 3
 MOST_OF_TASK: Final = 0.6
 """A text that settles an open end has at least this share of its words. Of pairs written afterwards, 17 of 20
 completions are found, and 5 of 20 other texts about the same are taken for some (`tests/cases/replacement.toml`)."""
+LEAST_SERIES: Final = 3
 LEAST_COUNTED: Final = 4
-"""Three similar texts may describe one thing that changed twice."""
+"""Three texts with consecutive numbers may describe one thing that changed twice."""
 
 _NUMBER: Final = re.compile(r"\d{1,9}")
 _TAKING_BACK: Final = re.compile(r"\W*(?:correction|actually|scratch that|sorry|no,)", re.IGNORECASE)

@@ -517,7 +517,7 @@ def stored_and_judged(rig: RecordsRig, cosine: float, *stores: Operation) -> Rep
     return replaced
 
 
-@pytest.mark.parametrize(("cosine", "days", "is_probable"), [(0.45, 3, False), (0.9, 3, True)])
+@pytest.mark.parametrize(("cosine", "days", "is_probable"), [(0.32, 3, False), (0.9, 3, True)])
 def test_a_session_is_told_whether_a_pair_is_probable(
     rig: RecordsRig, cosine: float, days: float, is_probable: bool
 ) -> None:

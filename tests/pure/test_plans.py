@@ -368,7 +368,7 @@ def test_archiving_hides_nothing_and_leaves_nothing_to_archive(memories: list[Ma
 
 def test_a_series_of_figures_is_not_summed_up_and_left_out_of_a_summary_of_others() -> None:
     frames = [f"Dark frame {number}: 3.{number} electrons at -{90 - 5 * number} C" for number in range(4)]
-    builds = [f"The {name} build took {number} minutes" for number, name in enumerate(("api", "web", "docs", "app"))]
+    builds = [f"Ask {name} about build {number}" for number, name in enumerate(("Ana", "Ben", "Cleo", "Dan"))]
     versions = [f"Deployed version 1.{number} to staging" for number in range(4)]
     for series in (frames, builds, versions):
         assert summed_up(observations(texts=series)) == []

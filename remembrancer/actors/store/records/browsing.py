@@ -21,7 +21,7 @@ from remembrancer.actors.store.records.sqlite_records import Reader
 from remembrancer.memory.changes import MOVE_UNDONE, RESTORED, UNDONE, undoing
 from remembrancer.memory.decay import DAY_S
 from remembrancer.memory.open_ends import closes
-from remembrancer.memory.replacement import LEAST_COUNTED, PROBABLE, RIVAL, counted_among, frame_of
+from remembrancer.memory.replacement import LEAST_SERIES, PROBABLE, RIVAL, counted_among, frame_of
 from remembrancer.memory.sentences import excerpt
 from remembrancer.protocol.browsing import (
     ActivityRead,
@@ -293,19 +293,16 @@ def _waiting(records: Reader, session_id: str, *, alike: bool) -> list[Pair]:
 
 def _without_series(waiting: Sequence[Pair]) -> list[Pair]:
     """The pairs that do not belong to a series. Texts that differ only in numbers or names do not say nearly the same,
-    and many texts like "sample 1 was dry" and "sample 2 was dry" do not replace each other, but a chain of three may be
-    a change."""
+    and three such texts probably do not replace each other ("sample 1 was dry", "sample 2 was dry"), nor do four with
+    consecutive numbers."""
     frames = {each.content: frame_of(each.content) for pair in waiting for each in (pair.older, pair.newer)}
     counts = Counter(frames.values())
     counted = counted_among(frames)
 
     def is_of_series(pair: Pair) -> bool:
         one, other = pair.older.content, pair.newer.content
-        if frames[one] != frames[other] or one == other:
-            return False
-        is_doubt = pair.relation == "contradicts"
-        is_unlikely = pair.strength < PROBABLE and counts[frames[one]] >= LEAST_COUNTED
-        return counted >= {one, other} or is_unlikely or not is_doubt
+        is_sure = pair.relation == "contradicts" and (pair.strength >= PROBABLE or counts[frames[one]] < LEAST_SERIES)
+        return frames[one] == frames[other] and one != other and (not is_sure or counted >= {one, other})
 
     return [each for each in waiting if not is_of_series(each)]
 
