@@ -517,16 +517,17 @@ def stored_and_judged(rig: RecordsRig, cosine: float, *stores: Operation) -> Rep
     return replaced
 
 
-@pytest.mark.parametrize(("cosine", "days", "is_probable"), [(0.32, 3, False), (0.9, 3, True)])
+@pytest.mark.parametrize("chance", [PROBABLE - 0.05, PROBABLE])
 def test_a_session_is_told_whether_a_pair_is_probable(
-    rig: RecordsRig, cosine: float, days: float, is_probable: bool
+    rig: RecordsRig, monkeypatch: pytest.MonkeyPatch, chance: float
 ) -> None:
-    old = store_operation("old", "the tide feed comes from Orca", occurred_at=REQUESTED_AT - days * DAY_S)
+    monkeypatch.setattr(replaced_memories, "probability", lambda pair: chance)
+    old = store_operation("old", "the tide feed comes from Orca", occurred_at=REQUESTED_AT - 3 * DAY_S)
     new = store_operation("new", "the tide feed comes from Lynx")
-    replaced = stored_and_judged(rig, cosine, old, new)
+    replaced = stored_and_judged(rig, 0.9, old, new)
     (near,) = replaced.take(rig.records, TakeNear(PROJECT, SESSION))
     assert (near.memory_id, near.replaced_by) == (memory_id_of(old), memory_id_of(new))
-    assert near.is_probable is is_probable
+    assert near.is_probable is (chance == PROBABLE)
     assert replaced.take(rig.records, TakeNear(PROJECT, SESSION)) == (), "it is told once"
 
 
