@@ -23,6 +23,7 @@ from remembrancer.actors.store.vectors.near_duplicates import NEAREST
 from remembrancer.memory.likely_replacement import LEAST_COSINE, TextPair
 from remembrancer.memory.wording import same_in_words
 
+MEMORYCODE: Final = "MemoryCode"
 CORRECTIONS: Final = "corrections.txt"
 CHANGES: Final = Path(__file__).with_name("changes.txt")
 ALONE: Final = tuple(Path(__file__).parent / name for name in ("superseded.txt", CORRECTIONS, "replaced.json"))
@@ -95,7 +96,7 @@ def memorycode(path: Path) -> Iterator[Haystack]:
                 replaced.add((one, other))
         for apart_s in (0.0, DAY_S):
             items = [Item(text, f"{history['mentor']}: {text}", day * apart_s) for text, day in said.items()]
-            yield Haystack(f"MemoryCode {number % 2}", items, replaced, undecided)
+            yield Haystack(f"{MEMORYCODE} {number % 2}", items, replaced, undecided)
 
 
 def _slot_of(rule: Rule) -> tuple[str, str]:

@@ -28,6 +28,7 @@ from bench.replaced import (
     APART_S,
     CHANGES,
     DAY_S,
+    MEMORYCODE,
     NEVER,
     Haystack,
     Item,
@@ -62,10 +63,11 @@ EVERY: Final = 5
 """One in so many haystacks of MemoryCode is used, since there are many."""
 FREQUENT: Final = 8
 """The minimum number of texts in which a word occurs that counts as itself."""
-LEAST_PAIRS: Final = 5
+LEAST_PAIRS: Final = 8
 """The minimum number of pairs in which a feature occurs."""
 LEAST_WEIGHT: Final = 4
 """In hundredths. A feature with a smaller weight is dropped."""
+SEVERAL: Final = 5
 AUTHOR: Final = 60.0
 """The total weight of the replaced pairs of an author with at least 20, in pairs."""
 FEW: Final = 0.6
@@ -127,7 +129,10 @@ def judged(haystack: Haystack, engine: Engine) -> Judged | None:
 
 
 def fit(sets: Sequence[Judged]) -> Weights:
-    """Fit the weights, rounded as they are stored."""
+    """Fit the weights, rounded as they are stored. Half of the haystacks with several changes count a second time, as
+    if told at once, since people also change what they said a moment ago (MemoryCode's are told at once already)."""
+    several = [each for each in sets[::2] if sum(each.replaced) >= SEVERAL and MEMORYCODE not in each.author]
+    sets = [*sets, *map(_at_once, several)]
     texts = {text for each in sets for text in each.texts}
     words = Counter(word for text in texts for word in {token.sort or token.word for token in tokens(text)})
     bare = Weights(len(texts), {word: count for word, count in words.items() if count >= FREQUENT})
@@ -165,6 +170,10 @@ def fit(sets: Sequence[Judged]) -> Weights:
         measures=tuple(np.round(of_measures * scale, 3).tolist()),
         features={name: int(hundredths[at]) for name, at in places.items() if abs(hundredths[at]) >= LEAST_WEIGHT},
     )
+
+
+def _at_once(each: Judged) -> Judged:
+    return each._replace(pairs=[pair._replace(apart_s=APART_S) for pair in each.pairs])
 
 
 def named(sets: Iterable[tuple[Judged, Array]], least: float) -> tuple[int, int]:
