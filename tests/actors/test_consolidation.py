@@ -67,7 +67,7 @@ OBSERVATIONS = (
 STEPS = (
     "To release a version: run the whole test suite, then tag the commit and push the tag",
     "Before you release a version, run the whole test suite, tag the commit and push the tag",
-    "Release a version so: run the whole test suite, tag the commit, push the tag, then publish",
+    "1. run the whole test suite 2. tag the commit 3. push the tag, and the version is released",
 )
 
 
