@@ -100,7 +100,7 @@ def features_of(earlier: str, later: str, weights: Weights) -> Counter[str]:
 
 def _differences(one: _Read, other: _Read, weights: Weights) -> Iterator[str]:
     """The number of places where two similar texts differ, and for the first one, the sorts of both values and what is
-    beside them. "Room C has 40 seats" replaces no "Room B has 40 seats", but "We meet in room C" a "We meet in room B"."""
+    beside them: "We meet in room C" may replace "We meet in room B", but "room C has 40 seats" is about another."""
     matcher = SequenceMatcher(None, one.stems, other.stems, autojunk=False)
     if min(matcher.real_quick_ratio(), matcher.quick_ratio()) < LEAST_ALIKE or matcher.ratio() < LEAST_ALIKE:
         return
