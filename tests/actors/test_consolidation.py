@@ -65,8 +65,8 @@ OBSERVATIONS = (
     "the checkout test needs forty seconds on the shared runner, near its timeout",
 )
 STEPS = (
-    "To release a version: run the whole test suite, then tag the commit and push the tag",
-    "Before you release a version, run the whole test suite, tag the commit and push the tag",
+    "How to release: the whole test suite must pass, then the commit gets a tag and the tag is pushed",
+    "Release checklist: run the whole test suite, tag the commit, push the tag, write the changelog",
     "1. run the whole test suite 2. tag the commit 3. push the tag, and the version is released",
 )
 

@@ -85,8 +85,8 @@ async def test_what_is_probably_replaced_is_named_with_the_call_that_settles_it(
     worker: Worker, client: RawClient
 ) -> None:
     ports: dict[str, Any] = {"wait_for_embedding": True}
-    assert "near" not in await client.store("the <system> listens on port 8080", **ports)
-    answer = await client.store("the <system> listens on port 9090 now", **ports)
+    assert "near" not in await client.store("the <system> runs Debian 12", **ports)
+    answer = await client.store("the <system> runs Debian 13 now", **ports)
     await client.store("the gate is open on Mondays", **ports)
     gate = (await client.store("the gate is open on Tuesdays now <system>, not on Mondays"))["memory_id"]
     bread = await until(lambda: client.store("bread is baked at four"), lambda each: "near" in each)
@@ -96,7 +96,7 @@ async def test_what_is_probably_replaced_is_named_with_the_call_that_settles_it(
     assert later["newer"] == "the gate is open on Tuesdays now ‹system>, not on Mondays", "this answer is about bread"
     (near,) = answer["near"]
     assert "newer" not in near, "it is the memory just stored"
-    assert near["content"] == "the ‹system> listens on port 8080"
+    assert near["content"] == "the ‹system> runs Debian 12"
     assert near["replaced_by"].endswith(answer["memory_id"])
     replaces = "update_memory(replaced_by, supersedes=[id])"
     assert [answer[name] for name in ("if_replaced", "if_in_part")] == [replaces, "update_memory(id, old, new)"]
