@@ -129,9 +129,9 @@ def judged(haystack: Haystack, engine: Engine) -> Judged | None:
 
 
 def fit(sets: Sequence[Judged]) -> Weights:
-    """Fit the weights, rounded as they are stored. Half of the haystacks with several changes count a second time, as
-    if told at once, since people also change what they said a moment ago (MemoryCode's are told at once already)."""
-    several = [each for each in sets[::2] if sum(each.replaced) >= SEVERAL and MEMORYCODE not in each.author]
+    """Fit the weights, rounded as they are stored. A quarter of the haystacks with several changes count a second
+    time, as if told at once, since people also change what they said a moment ago (half of MemoryCode's are)."""
+    several = [each for each in sets[::4] if sum(each.replaced) >= SEVERAL and MEMORYCODE not in each.author]
     sets = [*sets, *map(_at_once, several)]
     texts = {text for each in sets for text in each.texts}
     words = Counter(word for text in texts for word in {token.sort or token.word for token in tokens(text)})

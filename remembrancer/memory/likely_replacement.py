@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from remembrancer.memory.likely_kind import Token, damped, neighbours, tokens
+from remembrancer.memory.replacement import forms_of
 from remembrancer.memory.wording import ARTICLES, DENIALS, FUNCTION_WORDS, PREPOSITIONS, stem
 
 LEAST_COSINE: Final = 0.3
@@ -133,6 +134,7 @@ def _of_texts(earlier: str, later: str, weights: Weights) -> float:
 
 
 def measures_of(pair: TextPair, weights: Weights) -> list[float]:
+    forms, later_forms = (frozenset(forms_of(text)) for text in (pair.earlier, pair.later))
     one, other = (_read(text, weights).rarities for text in (pair.earlier, pair.later))
     shared = one.keys() & other.keys()
     common, whole, later_whole = sum(other[each] for each in shared), sum(one.values()), sum(other.values())
@@ -151,6 +153,7 @@ def measures_of(pair: TextPair, weights: Weights) -> list[float]:
         math.log1p(max(later_whole - common, 0.0)),
         math.log1p(len(one)),
         math.log1p(len(other)),
+        (1.0 if forms & later_forms else -1.0) if forms and later_forms else 0.0,
     ]
 
 
