@@ -17,7 +17,7 @@ from remembrancer.memory.sentences import split_sentences
 from remembrancer.memory.times.languages import days_in_english
 from remembrancer.memory.times.phrases import COUNTS, DAY, MONTHS, WEEKDAYS, counted, pattern_of, period_of
 from remembrancer.memory.times.windows import EMPTY, read_query, without_times
-from remembrancer.memory.wording import ARTICLES, stem
+from remembrancer.memory.wording import stem
 from remembrancer.protocol.kinds import OPEN_END
 from remembrancer.protocol.writes import ShownFields
 
@@ -101,8 +101,6 @@ _VERB_DONE: Final = rf"(?:\w+ed|{'|'.join(_INFINITIVES)})\b"
 _DONE: Final = re.compile(rf"(?<!\bbe )(?<!\b(?:by|of) )(?<!\b(?:for|the) )\b{_VERB_DONE}")
 _UNDONE: Final = re.compile(rf"(?:\b(?:not|never|nobody|no one|without)|n['’]t)\b[^.,;]{{0,80}}?\b{_VERB_DONE}")
 _SURELY_DONE: Final = re.compile(rf"^(?:I |we )?{_VERB_DONE}|\b(?:is|are|was|were|been|has|have) {_VERB_DONE}", re.I)
-_FINISHED: Final = r"\b(?<!\bbe )(?:completed|done|finished|paid|sent|signed|submitted)\b"
-_AT_END: Final = r"(?! (?!(?:and|on|this)\b|to|yester)\w)"
 FIRST_WORDS: Final = 6
 """The verb of a task is among its first words: "Petra must still sign …"."""
 _MOVES: Final = 0.15
@@ -124,8 +122,10 @@ def asks_for_open_ends(query: str) -> bool:
 
 
 def asks_about_open_ends(query: str) -> bool:
-    """True for "anything still open on the importer?": the text before a subject asks for all open ends."""
-    return any(asks_for_open_ends(query[: each.start()]) for each in islice(_SUBJECT.finditer(query), 3))
+    """True for "anything still open on the importer?": the text before a subject asks for all open ends, but does not
+    only ask what to do, as in "what must be done in an outage?"."""
+    asking = [query[: each.start()] for each in islice(_SUBJECT.finditer(query), 3)]
+    return any(_words_in(each) & _OPEN and asks_for_open_ends(each) for each in asking)
 
 
 def _words_in(text: str) -> set[str]:
@@ -217,11 +217,10 @@ def moved_to(text: str, at: float, due: float | None) -> float | None:
 
 
 def says_done(text: str, task: str) -> bool:
-    """True for "Booked the inn" about "Book an inn by Friday", and for "The rent is paid" about "rent for May"."""
-    asked = [re.escape(word) for word in task.lower().split() if word not in ARTICLES][:FIRST_WORDS] or [task]
-    is_it = rf"({_FINISHED} (?:(?!for )\S+ ){{0,2}})?\b{asked[0]}\b(?(1)|(?:[^.,;]|\.\d){{0,60}}?{_FINISHED}{_AT_END})"
-    is_done = verbs_done(text) & {*asked, *map(stem, asked)} or re.search(is_it, _UNDONE.sub("", text.lower()))
-    return bool(is_done and (_SURELY_DONE.search(text) or probabilities(text)["task"] < PROBABLE))
+    """True for "Booked the inn for 9 January" about "Book an inn by Friday"."""
+    asked = task.lower().split()[:FIRST_WORDS]
+    is_done = not verbs_done(text).isdisjoint((*asked, *map(stem, asked)))
+    return is_done and bool(_SURELY_DONE.search(text) or probabilities(text)["task"] < PROBABLE)
 
 
 def verbs_done(text: str) -> set[str]:

@@ -473,8 +473,8 @@ async def test_whoever_waits_for_the_vectors_gets_them_and_the_near_duplicates(g
     assert (unknown.embedded, unknown.error is None) == (False, False)
 
 
-PORT: Final = "the lantern service listens on port 8080 beside the old pier"
-OTHER_PORT: Final = "the lantern service listens on port 9090 now beside the old pier"
+PORT: Final = "the lantern port of the old pier is 8080"
+OTHER_PORT: Final = "the lantern port of the old pier is 9090 now"
 
 
 async def two_ports(gateway: Gateway) -> tuple[str, str, Callable[[], Awaitable[bool]]]:

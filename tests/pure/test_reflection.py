@@ -17,7 +17,7 @@ from remembrancer.actors.consolidator.clusters import BLOCK, Vectors, average_li
 from remembrancer.actors.consolidator.derived_memories import THEME_SESSIONS, PatternPlan, plan_patterns
 from remembrancer.actors.consolidator.session_end import Edge, find_communities
 from remembrancer.memory.likely_replacement import TextPair, probability
-from remembrancer.memory.replacement import POSSIBLE, PROBABLE, settles
+from remembrancer.memory.replacement import POSSIBLE, PROBABLE, counted_among, settles
 from remembrancer.memory.sentences import cut_at_word, split_sentences
 from remembrancer.memory.wording import normalised, same_in_words, stem
 from remembrancer.protocol.consolidation import Material
@@ -353,6 +353,12 @@ def test_another_text_that_is_nearer_to_both_is_rather_meant() -> None:
     branch = "The default branch is master", "The default branch is main"
     near, nearer = (probability(TextPair(*branch, 0.6, LATER_S, each, each)) for each in ((0.3,), (0.7,)))
     assert near > PROBABLE > nearer
+
+
+def test_figures_written_differently_are_no_series() -> None:
+    figures = "11", "12", "12.5", "13", "1,200"
+    assert counted_among(f"The build takes {each} minutes" for each in figures) == frozenset()
+    assert len(counted_among(f"Sprint {each} was late" for each in range(4))) == 4
 
 
 @given(st.text(max_size=60), st.text(max_size=60), st.floats(-1.0, 1.0), st.floats(0.0, 1e9))

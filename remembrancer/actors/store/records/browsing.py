@@ -23,6 +23,7 @@ from remembrancer.memory.decay import DAY_S
 from remembrancer.memory.open_ends import closes
 from remembrancer.memory.replacement import LEAST_SERIES, PROBABLE, RIVAL, counted_among, frame_of
 from remembrancer.memory.sentences import excerpt
+from remembrancer.memory.wording import normalised
 from remembrancer.protocol.browsing import (
     ActivityRead,
     FindUndecided,
@@ -301,8 +302,10 @@ def _without_series(waiting: Sequence[Pair]) -> list[Pair]:
 
     def is_of_series(pair: Pair) -> bool:
         one, other = pair.older.content, pair.newer.content
+        if frames[one] != frames[other] or normalised(one) == normalised(other):
+            return False
         is_sure = pair.relation == "contradicts" and (pair.strength >= PROBABLE or counts[frames[one]] < LEAST_SERIES)
-        return frames[one] == frames[other] and one != other and (not is_sure or counted >= {one, other})
+        return not is_sure or counted >= {one, other}
 
     return [each for each in waiting if not is_of_series(each)]
 
