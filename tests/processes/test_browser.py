@@ -494,7 +494,7 @@ def test_the_timeline_the_sessions_and_what_waits_for_a_person_are_shown(visit: 
     page = visit.do("/change", id=newer, what=f"both/{older}", back="/review")
     assert "may replace" in Page(visit.undo(page) and visit.get("/review")).text
     page = visit.do("/change", id=newer, what=f"both/{older}", back="/review")
-    assert "Both are true" in Page(page).text
+    assert "Both stay as they are" in Page(page).text
     assert "may replace" not in Page(page).text
     lease = visit.stored("Renew the lease of the quay by 2030-05-01")
     renewed = visit.stored("The quay has a new lease")

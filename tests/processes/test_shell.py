@@ -276,12 +276,12 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
     long = "The backups run at 02:00 to the NAS in the cellar, are kept for 30 days and are encrypted with age"
     old = shell.json("add", long)["memory_id"]
     shell.until_drained()
-    asked = shell.run("add", "Since the audit asked for it, backups are kept for 60 days now").stderr
+    asked = shell.run("add", "Backups are kept for 60 days now").stderr
     assert (
         f"now” changes part of “{long}”. If so, run 'remembrancer edit {old}'. If it replaces all of it, run " in asked
     )
     assert f"--supersedes {old}'." in asked
-    assert "\tchanged in part by “Since the audit asked for it" in shell("list", "--review")
+    assert "\tchanged in part by “Backups are kept for 60 days" in shell("list", "--review")
     shell("edit", old, "--both")
     older, newer = "Anna reviews the database migrations", "Database migrations are reviewed by Piotr"
     old = shell.json("add", older)["memory_id"]
