@@ -41,6 +41,9 @@ _TO_BE_DONE: Final = re.compile(
     r"|\b(?:should|must) (?:i|we) do\b|\breste à faire\b|\bnoch (?:zu )?tun\b|\bqueda por hacer\b",
     re.IGNORECASE,
 )
+_WHAT_TO_DO: Final = re.compile(
+    r"\b(?:must|needs? to|should|has to|have to) be done\b|\b(?:should|must) (?:i|we) do\b", re.I
+)
 _SUBJECT: Final = re.compile(r"\b(?:(?<=left )to|about|at|for|from|in|of|on|with|beim?|für|vom?|de|en|pour|sur)\b")
 _WORD: Final = re.compile(r"[^\W_]+")
 _NUMERIC: Final = re.compile(r"(?<![\w./-])(\d{1,2})([./])(\d{1,2})\2 ?(\d{4})(?![\w/-])")
@@ -122,10 +125,10 @@ def asks_for_open_ends(query: str) -> bool:
 
 
 def asks_about_open_ends(query: str) -> bool:
-    """True for "anything still open on the importer?": the text before a subject asks for all open ends, but does not
-    only ask what to do, as in "what must be done in an outage?"."""
+    """True for "anything still open on the importer?": the text before a subject asks for all open ends, and not for
+    a procedure, as in "what must be done in an outage?"."""
     asking = [query[: each.start()] for each in islice(_SUBJECT.finditer(query), 3)]
-    return any(_words_in(each) & _OPEN and asks_for_open_ends(each) for each in asking)
+    return any(asks_for_open_ends(each) and not _WHAT_TO_DO.search(each) for each in asking)
 
 
 def _words_in(text: str) -> set[str]:
