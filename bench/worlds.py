@@ -68,6 +68,7 @@ LEAST_PAIRS: Final = 8
 LEAST_WEIGHT: Final = 4
 """In hundredths. A feature with a smaller weight is dropped."""
 SEVERAL: Final = 5
+"""The minimum number of changes in a haystack that counts a second time."""
 AUTHOR: Final = 60.0
 """The total weight of the replaced pairs of an author with at least 20, in pairs."""
 FEW: Final = 0.6

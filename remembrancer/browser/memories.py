@@ -53,13 +53,8 @@ ORDERS: Final[tuple[Order, ...]] = ("latest", "important", "due")
 DONE: Final = {
     **{"tag": "Tags changed.", "done": "Done.", "reopen": "Open again.", "forget": "Forgotten."},
     **{"restore": "Restored.", "user": "Moved.", "project": "Moved.", "refuse": "It stays in its project."},
-    **{
-        "invalidate": "Marked as no longer true.",
-        "replace": "Replaced.",
-        "both": "Both stay as they are.",
-        "undo": "Undone.",
-    },
-    **{"nothing": "Nothing was changed."},
+    **{"invalidate": "Marked as no longer true.", "replace": "Replaced.", "undo": "Undone."},
+    **{"both": "Both stay as they are.", "nothing": "Nothing was changed."},
     **{"edit": "Saved.", "remember": "Remembered.", "known": "Already remembered.", "erase": "Erased for good."},
     **{"run": "Everything was undone."},
 }

@@ -256,12 +256,13 @@ def memory_id(text: str) -> str:
         raise click.BadParameter(f"{text[:60]!r} is not a memory's id: 'list' and 'search' show the ids") from None
 
 
-WHERE: Final = (
-    option("--project", metavar="DIR", help="The directory, id or name of a project (default: the working directory)."),
-    flag("--user", help="Only the user's own memories, which belong to all projects."),
-    flag("--all-projects", help="The memories of all projects and of the user."),
+_PROJECT: Final = option(
+    "--project", metavar="DIR", help="The directory, id or name of a project (default: the working directory)."
 )
-WITHOUT_USER: Final = (WHERE[0], WHERE[2])
+_USER: Final = flag("--user", help="Only the user's own memories, which belong to all projects.")
+_ALL_PROJECTS: Final = flag("--all-projects", help="The memories of all projects and of the user.")
+WHERE: Final = (_PROJECT, _USER, _ALL_PROJECTS)
+WITHOUT_USER: Final = (_PROJECT, _ALL_PROJECTS)
 
 
 def memory_command(

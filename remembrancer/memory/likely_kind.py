@@ -49,6 +49,10 @@ class Token(NamedTuple):
     ending: str
     """What stands for an unknown word."""
 
+    @property
+    def is_name(self) -> bool:
+        return self.ending.startswith("<name")
+
 
 def tokens(text: str) -> Iterator[Token]:
     """The words and marks of a text, without the year of a date."""

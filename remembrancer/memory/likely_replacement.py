@@ -63,6 +63,7 @@ class _Read(NamedTuple):
     stems: Sequence[str]
     rarities: Mapping[str, float]
     """For the stem of each significant word."""
+    forms: frozenset[tuple[str, str]]
 
 
 @lru_cache(maxsize=1024)
@@ -77,6 +78,7 @@ def _read(text: str, weights: Weights) -> _Read:
             for each, stemmed in zip(found, stems, strict=True)
             if each.sort != "<mark>" and each.word not in _COMMON
         },
+        frozenset(forms_of(text)),
     )
 
 
@@ -107,7 +109,8 @@ def _differences(one: _Read, other: _Read, weights: Weights) -> Iterator[str]:
         return
     places = [each for change, *each in matcher.get_opcodes() if change == "replace"]
     yield f"~{min(len(places), MOST_DIFFERENCES)}"
-    for begins, ends, later_begins, later_ends in places[:1]:
+    if places:
+        begins, ends, later_begins, later_ends = places[0]
         values = one.tokens[begins:ends], other.tokens[later_begins:later_ends]
         sorts = ">".join(_sort_of(each, weights) for each in values)
         before = _beside(one.tokens[begins - 1]) if begins else "^"
@@ -118,8 +121,8 @@ def _differences(one: _Read, other: _Read, weights: Weights) -> Iterator[str]:
 def _sort_of(value: Sequence[Token], weights: Weights) -> str:
     if len(value) > LONGEST_VALUE:
         return "long"
-    word, sort, ending = value[-1]
-    return sort or ("word" if word in weights.words and "name" not in ending else ending)
+    last = value[-1]
+    return last.sort or ("word" if last.word in weights.words and not last.is_name else last.ending)
 
 
 def _beside(token: Token) -> str:
@@ -134,8 +137,8 @@ def _of_texts(earlier: str, later: str, weights: Weights) -> float:
 
 
 def measures_of(pair: TextPair, weights: Weights) -> list[float]:
-    forms, later_forms = (frozenset(forms_of(text)) for text in (pair.earlier, pair.later))
-    one, other = (_read(text, weights).rarities for text in (pair.earlier, pair.later))
+    earlier, later = _read(pair.earlier, weights), _read(pair.later, weights)
+    one, other = earlier.rarities, later.rarities
     shared = one.keys() & other.keys()
     common, whole, later_whole = sum(other[each] for each in shared), sum(one.values()), sum(other.values())
     return [
@@ -153,7 +156,7 @@ def measures_of(pair: TextPair, weights: Weights) -> list[float]:
         math.log1p(max(later_whole - common, 0.0)),
         math.log1p(len(one)),
         math.log1p(len(other)),
-        (1.0 if forms & later_forms else -1.0) if forms and later_forms else 0.0,
+        (1.0 if earlier.forms & later.forms else -1.0) if earlier.forms and later.forms else 0.0,
     ]
 
 

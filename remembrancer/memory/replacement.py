@@ -1,5 +1,5 @@
-"""What later memories say about earlier ones: which of them are probably replaced, past, settled, or of one series. The
-probabilities come from `likely_replacement`. Pure."""
+"""Decides which memories are past, taken back or settled, which belong to a series, and which a list leaves out because
+later ones probably replace them. The probabilities come from `likely_replacement`. Pure."""
 
 import math
 import re
@@ -123,9 +123,10 @@ def forms_of(content: str) -> list[tuple[str, str]]:
 
 def _is_value(token: Token) -> bool:
     """True for a name, a number or code."""
-    return token.sort not in ("", "<mark>") or token.ending.startswith("<name")
+    return token.sort not in ("", "<mark>") or token.is_name
 
 
+@lru_cache(maxsize=1024)
 def frame_of(text: str) -> str:
     """The words of a text, with its values masked, which makes all texts of a series equal."""
     words = ("_" if _is_value(each) else each.word for each in tokens(text))

@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from itertools import accumulate, combinations, groupby
+from itertools import accumulate, groupby
 from operator import itemgetter
 from pathlib import PurePath
 from typing import Final
@@ -93,8 +93,8 @@ def _is_usable(memory: Material, now: float) -> bool:
 def _portions(cluster: Sequence[Material]) -> Iterator[list[Material]]:
     """The memories of a cluster in order, in parts that each fit into a summary verbatim. Long memories are left out,
     as are memories in a series, which differ only in their numbers or names."""
-    series = {each.id for pair in combinations(cluster, 2) if _are_of_series(*pair) for each in pair}
-    short = [each for each in cluster if len(each.content) <= LONGEST_SOURCE and each.id not in series]
+    alike = Counter(frame_of(content) for content in {each.content for each in cluster})
+    short = [each for each in cluster if len(each.content) <= LONGEST_SOURCE and alike[frame_of(each.content)] == 1]
     *begins, length = accumulate((len(each.content) for each in short), initial=0)
     count_of_parts = math.ceil(length / SUMMARY_CHARACTERS)
     numbered = zip((begin * count_of_parts // length for begin in begins), short, strict=True)
@@ -102,10 +102,6 @@ def _portions(cluster: Sequence[Material]) -> Iterator[list[Material]]:
         portion = [memory for _, memory in part]
         if len(portion) >= SMALLEST_CLUSTER:
             yield portion
-
-
-def _are_of_series(one: Material, other: Material) -> bool:
-    return one.content != other.content and frame_of(one.content) == frame_of(other.content)
 
 
 def _sum_up(sources: Sequence[Material]) -> Derived:

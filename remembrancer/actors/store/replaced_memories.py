@@ -73,14 +73,12 @@ class ReplacedMemories:
         possible: list[tuple[TextPair, _Judged]] = []
         judged: list[_Judged] = []
         for both, found in near.items():
-            if not loaded.keys() >= {*both} or {*both} in settled:
+            if found.cosine < LEAST_COSINE or not loaded.keys() >= {*both} or {*both} in settled:
                 continue
             earlier, later = sorted((loaded[each] for each in both), key=lambda each: each.age_key)
             if edited.get(earlier.number, 0.0) > later.created_at or not can_replace(later, earlier, derived):
                 continue  # the edit has already decided which text is valid
             texts = earlier.content[:READ_CHARACTERS], later.content[:READ_CHARACTERS]
-            if found.cosine < LEAST_COSINE:
-                continue
             if earlier.is_open and settles(later.content, earlier.content):
                 judged.append(_Judged(REPLACED, earlier, later, found.seen))
             elif not same_in_words(*texts):
