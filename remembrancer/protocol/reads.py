@@ -88,8 +88,8 @@ class ListedMemory(ShownFields, frozen=True, kw_only=True):
     superseded_by: tuple[str, ...] = ()
     """Ids of the memories that replace it, according to a link."""
     possibly_superseded_by: tuple[str, ...] = ()
-    """Ids of newer memories that probably (in a recall: possibly) replace it, according to links made with the vectors;
-    see `REPLACED` in `memory/replacement.py`."""
+    """Ids of newer memories that probably replace it, according to links made with the vectors: those of at least
+    `REPLACED` or, in a recall, `PROBABLE` (`memory/replacement.py`)."""
     newer: str | None = None
     """The beginning of the memory that replaces it or most probably does, on one line."""
     origin: FileSource | None = None
@@ -151,7 +151,7 @@ class Recall(Filters, Request[Recalled], frozen=True, kw_only=True):
     is_task: bool = False
     """True to find memories related to a task, not only answers to a question."""
     replaced_from: float = 0.0
-    """The minimum probability at which a memory in Review is marked as possibly replaced."""
+    """The minimum probability at which a memory is marked as possibly replaced, if above `PROBABLE`."""
     sources: tuple[Origin, ...] = ()
     """The sources to search; empty: memories, and notes if the project has any."""
     root: str = ""

@@ -261,13 +261,11 @@ def test_review_shows_pairs_that_a_person_can_decide_once_each_and_counts_the_re
         answer = rig.browse(FindUndecided(PROJECT, SESSION, **options))
         return [(each.newer.id, each.older.id, each.relation) for each in answer.pairs], answer.more
 
-    def marks_of(name: str) -> set[tuple[str, str]]:
-        loaded = rig.records.load([rig.number(name)], Filters(SESSION), 0.0)
-        (memory,) = browsing.doubted_in_review(rig.records, SESSION, list(loaded.values()))
-        return {(newer, name) for newer in memory.possibly_superseded_by}
+    def doubts_of(name: str) -> set[str]:
+        return {*browsing.doubts_in_review(rig.records, SESSION).get(name, ())}
 
     def check_marks() -> None:
-        marked = {pair for name in texts for pair in marks_of(name)}
+        marked = {(newer, name) for name in texts for newer in doubts_of(name)}
         assert marked == {pair[:2] for pair in found(alike=False, limit=500)[0]}
 
     same = [("new", "old", "similar_to"), ("high", "low", "similar_to")]
@@ -314,12 +312,12 @@ def test_review_shows_pairs_that_a_person_can_decide_once_each_and_counts_the_re
     monkeypatch.setattr(browsing, "counted_among", counting)
     rig.contradict("tern", "gull", 0.1)
     for _ in range(2):
-        assert marks_of("gull") == {("tern", "gull")}, "though many others are more probable"
+        assert doubts_of("gull") == {"tern"}, "though many others are more probable"
     assert counting.call_count == 1, "the pairs are found once, until something changes"
     rig.carry_out(ReviseMemory("gull", "archived", status="archived"), run_id="archiving")
-    assert marks_of("gull") == set()
+    assert doubts_of("gull") == set()
     rig.records.touch([rig.number("gull")], REQUESTED_AT)
-    assert marks_of("gull") == {("tern", "gull")}, "it is in use again"
+    assert doubts_of("gull") == {"tern"}, "it is in use again"
 
 
 def test_undoing_leaves_everything_as_it_was_and_is_done_once(rig: RunsRig) -> None:

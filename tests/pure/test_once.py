@@ -39,8 +39,9 @@ def entry(
     known: dict[str, Any] = {"content": memory_id, "type": "semantic", "tags": (), "occurred_at": None}
     known |= {"number": 1, "id": memory_id, "scope": scope, "importance": 0.5, "source": SourceRef(), "version": 1}
     known |= {"created_at": NOW, "access_count": 0, "forgotten": False, "near_duplicates": ()}
+    doubts = fields.pop("doubts", {})
     record = MemoryRecord(**known | fields)
-    return Entry(1, record, Scores(final, relevance=final), strength, vector)
+    return Entry(1, record, Scores(final, relevance=final), strength, vector, doubts=doubts)
 
 
 def apart(degrees: float) -> Vectors:
@@ -120,21 +121,32 @@ def test_what_was_replaced_stands_right_behind_what_replaced_it_also_in_a_chain_
     of_old, of_new = Scores(0.9, 0.9, shares={"words": 2.9, "standing": -2.0}), Scores(0.1, 0.1, shares={"words": 0.1})
     scored = [dataclasses.replace(old, scores=of_old), dataclasses.replace(new, scores=of_new)]
     assert demote_replaced(scored)[0].scores.shares == {"words": 0.1, "stands_for": 0.8}, "not the loss of the old one"
-    maybe = entry("old", 0.9, possibly_superseded_by=("gone", "new"))
-    assert ids(demote_replaced([maybe, other, new])) == ["old", "new", "other"], "it may be about something else"
-    assert ids(demote_replaced([maybe, other, entry("new", 0.8)])) == ["new", "old", "other"], "it answers, too"
-    doubted = entry("new", 0.3)
-    doubted = dataclasses.replace(doubted, scores=replace(doubted.scores, shares={"outdated": -0.3}))
-    assert ids(demote_replaced([maybe, other, doubted])) == ["new", "old", "other"], "so it does by itself"
-    assert ids(demote_replaced([other, old])) == ["other", "old"], "nor does what is not found"
+    assert ids(demote_replaced([other, entry("old", 0.7, superseded_by=("gone",))])) == ["other", "old"]
     gone = entry("gone", 0.3, superseded_by=("new",))
-    found = demote_replaced([entry("now", 0.9, possibly_superseded_by=("new",)), gone, new])
+    found = demote_replaced([entry("now", 0.9, doubts={"new": 0.4}), gone, new])
     assert [(each.record.id, each.scores.final) for each in found] == [("now", 0.9), ("new", 0.3), ("gone", 0.3)]
     chain = [entry("a", 0.9, superseded_by=("b",)), entry("b", 0.8, superseded_by=("c",)), entry("c", 0.1)]
     assert ids(demote_replaced(chain)) == ["c", "b", "a"]
     assert [each.scores.final for each in demote_replaced(chain)] == [0.9, 0.9, 0.9]
     circle = [entry("a", 0.9, superseded_by=("b",)), entry("b", 0.8, superseded_by=("a",))]
     assert sorted(ids(demote_replaced(circle))) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("chance", "own", "expected"),
+    [
+        (0.6, 0.1, [("new", 0.48), ("old", 0.32), ("other", 0.7)]),
+        (0.6, 0.6, [("new", 0.6), ("old", 0.32), ("other", 0.7)]),
+        (0.4, 0.1, [("old", 0.48), ("new", 0.1), ("other", 0.7)]),
+        (0.4, 0.5, [("new", 0.5), ("old", 0.48), ("other", 0.7)]),
+    ],
+)
+def test_what_is_probably_replaced_shares_its_relevance_with_the_later_memory(
+    chance: float, own: float, expected: list[tuple[str, float]]
+) -> None:
+    old, other, new = entry("old", 0.8, doubts={"gone": 0.5, "new": chance}), entry("other", 0.7), entry("new", own)
+    found = demote_replaced([old, other, new])
+    assert [(each.record.id, round(each.scores.relevance, 2)) for each in found] == expected
 
 
 @given(st.lists(st.lists(st.integers(0, 7), max_size=3), max_size=8))

@@ -2,8 +2,8 @@
 has vectors, linked with `contradicts`, and reported to the session that stored the later one, in the answer to its next
 call: all pairs with a probability of at least `PROBABLE` if the call stores a memory, and otherwise one at a time.
 
-The link's strength is the probability. Review asks about the pairs, the most probable ones first, and a recall names
-the later memory in `possibly_superseded_by`; so does a list if the probability is at least `REPLACED`.
+The link's strength is the probability. Review asks about the pairs, the most probable ones first. If it is at least
+`PROBABLE`, a recall names the later memory in `possibly_superseded_by`; if it is at least `REPLACED`, so does a list.
 """
 
 import time

@@ -175,8 +175,9 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
         hint=hint,
     )
     if arguments.max_tokens is None and not detail:  # a question by the assistant itself
-        in_full = [*(each for each in memories if each.id in full), *standing.values()]
-        in_doubt = any(each.possibly_superseded_by for each in in_full)
+        in_full = full | standing.keys()
+        doubts = ((each.id, each.possibly_superseded_by) for each in (*memories, *standing.values()))
+        in_doubt = any(newer and not in_full.isdisjoint((older, *newer)) for older, newer in doubts)
         answer |= near_of(await call.next_near(), ()) or non_empty(to_settle=TO_SETTLE if in_doubt else None)
     if arguments.max_tokens is not None:
         # In a thread, because counting the tokens of long memories takes a while.

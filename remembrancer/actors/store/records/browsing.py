@@ -334,13 +334,21 @@ def _without_rivals(waiting: Sequence[Pair]) -> list[Pair]:
     return pairs
 
 
+def doubts_in_review(records: Reader, session_id: str) -> dict[str, dict[str, float]]:
+    """Return, for each memory that another one may replace according to Review, the ids of these and their
+    probabilities, the most probable ones first."""
+    doubts: dict[str, dict[str, float]] = {}
+    for pair in pairs_in_review(records, session_id):
+        doubts.setdefault(pair.older.id, {})[pair.newer.id] = pair.strength
+    return doubts
+
+
 def doubted_in_review(records: Reader, session_id: str, memories: Sequence[Listed]) -> tuple[Listed, ...]:
     """Clear the doubtful flag on memories that Review does not list as doubtful, and quote what may replace others."""
     if not any(each.superseded_by or each.possibly_superseded_by for each in memories):
         return tuple(memories)
-    pairs = {(pair.older.id, pair.newer.id) for pair in pairs_in_review(records, session_id)}
-
-    doubts = [tuple(by for by in each.possibly_superseded_by if (each.id, by) in pairs) for each in memories]
+    every = doubts_in_review(records, session_id)
+    doubts = [tuple(by for by in each.possibly_superseded_by if by in every.get(each.id, ())) for each in memories]
     first = ["".join((*each.superseded_by, *by)[:1]) for each, by in zip(memories, doubts, strict=True)]
     texts = {each.id: excerpt(each.content) for each in records.load([*records.numbers_of(first)], None).values()}
     return tuple(

@@ -210,15 +210,13 @@ class SqliteSearch(SqliteWords):
             found.facts.update((number, facts) for number, facts in turns if number in shown)
         return found
 
-    def load(
-        self, numbers: Sequence[int], filters: Filters | None, replaced_from: float = REPLACED
-    ) -> dict[int, MemoryRecord]:
+    def load(self, numbers: Sequence[int], filters: Filters | None) -> dict[int, MemoryRecord]:
         """Return those of these memories that pass the filters; without filters, all of them, regardless of visibility
-        and without links. `possibly_superseded_by` lists memories with a probability of at least `replaced_from`."""
+        and without links. `possibly_superseded_by` lists memories with a probability of at least `REPLACED`."""
         condition, arguments, links, session = "TRUE", list[object](), "", list[object]()
         if filters is not None:
             (condition, arguments), links = condition_of(filters), f", ({_LINKS})"
-            session = [replaced_from, filters.session_id]
+            session = [REPLACED, filters.session_id]
         found: dict[int, MemoryRecord] = {}
         with self._file.reading() as query:
             for row in query(

@@ -1,7 +1,7 @@
 """Selects the memories of an answer from ranked candidates: removes duplicates, and moves replaced memories back."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 
-from remembrancer.actors.store.records.browsing import doubted_in_review
+from remembrancer.actors.store.records.browsing import doubted_in_review, doubts_in_review
 from remembrancer.actors.store.records.types import MemoryRecord, Vectors, is_memory
 from remembrancer.actors.store.retrieval.candidates import Search
 from remembrancer.actors.store.retrieval.view import Ref, View
@@ -17,6 +17,7 @@ from remembrancer.memory.changes import SAME_EVENT_S
 from remembrancer.memory.decay import has_ended, strength_of
 from remembrancer.memory.open_ends import asks_about_open_ends, can_stand_for
 from remembrancer.memory.relevance import LIKELY
+from remembrancer.memory.replacement import PROBABLE
 from remembrancer.memory.wording import normalised, same_in_words
 from remembrancer.protocol.kinds import SCOPES, Scope
 from remembrancer.protocol.reads import Recalled, RecalledMemory, Scores, Strategy
@@ -36,10 +37,6 @@ UNRANKED: Final = Scores(0.0, 0.0)
 UNKNOWN: Final = Scores(-np.inf, 0.0)
 COMPARED_CHARACTERS: Final = 2000
 """A longer text says more than one thing, so it is a duplicate only if the texts are identical."""
-CLOSE: Final = 0.5
-"""A later memory that probably replaces an earlier one comes before it if its score is at least this share of the
-earlier one's. If it is lower, the question is about something that only the earlier one covers."""
-
 Scored = Sequence[tuple[Ref, Scores]]
 """Candidates, best first."""
 
@@ -68,6 +65,8 @@ class Entry:
     stands_for: tuple[str, ...] = ()
     is_current: bool = True
     """True if the memory is neither forgotten nor expired."""
+    doubts: Mapping[str, float] = field(default_factory=dict)
+    """The ids of the memories in `possibly_superseded_by`, each with its probability."""
 
 
 def show(search: Search, ranking: Ranking) -> Recalled:
@@ -111,9 +110,7 @@ def show(search: Search, ranking: Ranking) -> Recalled:
     for name in ("near_duplicates", "derived_from", "superseded_by", "possibly_superseded_by"):
         ids.update(*(getattr(each.record, name) for each in entries if is_memory(each.ref)))
     return Recalled(
-        memories=memories
-        if request.replaced_from
-        else doubted_in_review(search.view.reader, request.session_id, memories),
+        memories=doubted_in_review(search.view.reader, request.session_id, memories),
         total_matched=len(ranked) - left_out,
         below_threshold=ranking.below,
         strategy_used=ranking.strategy,
@@ -135,9 +132,10 @@ def _left_out(search: Search, ranking: Ranking, shown: Collection[Ref]) -> tuple
 
 
 def demote_replaced(entries: Sequence[Entry]) -> list[Entry]:
-    """Move each entry to just behind the entries that supersede it, and those that probably do and score well enough
-    (`CLOSE`); others that probably supersede it come just behind it. An entry inherits the better scores of the entry
-    that it replaces, since it is the valid answer to the same questions."""
+    """Move each entry to just behind the entries that supersede it, and those that possibly do and answer at least as
+    probably; others that possibly supersede it come just behind it. An entry inherits the better scores of the entry
+    that it replaces, since it is the valid answer to the same questions. If it replaces it with a probability, it
+    inherits this share of the other's relevance, and the other keeps the rest."""
     known = {entry.record.id: entry for entry in entries}
     inherited = {newer: old.scores for old in reversed(entries) for newer in old.record.superseded_by}
     ordered: list[Entry] = []
@@ -148,16 +146,19 @@ def demote_replaced(entries: Sequence[Entry]) -> list[Entry]:
             return
         begun.add(entry.record.id)
         scores = _raised(_raised(entry.scores, replaced), inherited.get(entry.record.id, replaced))
-        certain = entry.record.superseded_by
-        newer = [known[each] for each in (*certain, *entry.record.possibly_superseded_by) if each in known]
-        for later in newer:
-            # Without the penalty for being replaced itself, so that the last memory of a chain comes first.
-            own = later.scores.final - later.scores.shares.get("outdated", 0.0)
-            if later.record.id in certain or own >= CLOSE * entry.scores.final:
-                place(later, scores)
-        ordered.append(replace(entry, scores=scores))
-        for later in newer:
-            place(later, later.scores)
+        for newer in entry.record.superseded_by:
+            if newer in known:
+                place(known[newer], scores)
+        doubts = {newer: chance for newer, chance in entry.doubts.items() if newer in known}
+        rest = scores.relevance * (1.0 - max(doubts.values(), default=0.0))
+        for newer, chance in doubts.items():
+            answers = max(known[newer].scores.relevance, scores.relevance * chance)
+            if answers >= rest:
+                place(known[newer], msgspec.structs.replace(scores, relevance=answers))
+        ordered.append(replace(entry, scores=msgspec.structs.replace(scores, relevance=rest)))
+        for newer in (*entry.record.superseded_by, *doubts):
+            if newer in known:
+                place(known[newer], known[newer].scores)
 
     for entry in entries:
         place(entry, entry.scores)
@@ -199,21 +200,26 @@ def _raised(own: Scores, better: Scores) -> Scores:
 
 
 def _loaded(search: Search, ranking: Ranking, page: Scored) -> list[Entry]:
-    question, refs = search.question, [ref for ref, _ in page]
-    records = search.view.load(refs, question.filters, question.request.replaced_from) if refs else {}
-    return [
-        Entry(
-            ref,
-            record,
-            scores,
-            strength_of(record, question.now),
-            ranking.vectors.get(ref),
-            # A forgotten or expired memory must not represent a current one, so it matches only by id.
-            is_current=not record.forgotten and not has_ended(record.valid_until, question.now),
-        )
-        for ref, scores in page
-        if (record := records.get(ref)) is not None
-    ]
+    question, request, refs = search.question, search.question.request, [ref for ref, _ in page]
+    records = search.view.load(refs, question.filters) if refs else {}
+    least, every = max(PROBABLE, request.replaced_from), doubts_in_review(search.view.reader, request.session_id)
+    entries = []
+    for ref, scores in page:
+        if (record := records.get(ref)) is not None:
+            doubts = {newer: chance for newer, chance in every.get(record.id, {}).items() if chance >= least}
+            entries.append(
+                Entry(
+                    ref,
+                    msgspec.structs.replace(record, possibly_superseded_by=tuple(doubts)),
+                    scores,
+                    strength_of(record, question.now),
+                    ranking.vectors.get(ref),
+                    # A forgotten or expired memory must not represent a current one, so it matches only by id.
+                    is_current=not record.forgotten and not has_ended(record.valid_until, question.now),
+                    doubts=doubts,
+                )
+            )
+    return entries
 
 
 def deduplicate(entries: Sequence[Entry]) -> list[Entry]:

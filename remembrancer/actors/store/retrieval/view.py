@@ -15,7 +15,6 @@ from remembrancer.actors.store.records.sqlite_records import Reader, Records
 from remembrancer.actors.store.records.types import Filters, MemoryRecord, RankingFacts
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
 from remembrancer.memory.chunks import is_imported, lines_imported, shown_chunk
-from remembrancer.memory.replacement import REPLACED
 from remembrancer.memory.times.windows import TimeWindow
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.wire import Notice
@@ -66,12 +65,10 @@ class View:
         new = [text for text, body in bodies if not (known and is_imported(shown_chunk(body, 0), known))]
         return found | self._notes.ranking_facts(new, filters)
 
-    def load(
-        self, refs: Iterable[Ref], filters: Filters | None, replaced_from: float = REPLACED
-    ) -> dict[Ref, MemoryRecord]:
+    def load(self, refs: Iterable[Ref], filters: Filters | None) -> dict[Ref, MemoryRecord]:
         """Memories that do not pass the filters are omitted."""
         numbers = list(refs)
-        found = self.reader.load(numbers, filters, replaced_from) if numbers else {}
+        found = self.reader.load(numbers, filters) if numbers else {}
         return found if self._notes is None else found | self._notes.load(numbers, filters)
 
     def happened_in(self, window: TimeWindow, filters: Filters) -> list[Ref]:
