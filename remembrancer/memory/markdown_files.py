@@ -31,6 +31,7 @@ _ESCAPED: Final = re.compile(r"^<\\(\\*!-- memory \{)", re.MULTILINE)
 _FRONT: Final = re.compile(r"---\n(.*?\n)---\n(.*)", re.DOTALL)
 _LINK: Final = re.compile(r"\s*[-*] \[[^\]]*\]\([^):]*\.md\)")
 _TICKED: Final = re.compile(r"^[ \t]*[-*] \[[xX]\] .*\n?", re.MULTILINE)
+_TO_TICK: Final = "[ ] "
 _DAY: Final = rf"(\d{{4}}-\d\d-\d\d|{CALENDAR_DAY},? \d{{4}}|(?=\w* ?(?-i:[A-Z]))(?!\D+ \d+ \w){CALENDAR_DAY})"
 _DATED: Final = re.compile(rf"\W*{_DAY}(?!\d)|.*\({_DAY}\)\W*$", re.IGNORECASE)
 """A date at the start of a text ("May 10 servers" is not one), or in brackets at the end of a line."""
@@ -99,12 +100,12 @@ def sections_of(
     the number of ticked items skipped, and each memory's texts with and without the headings that may be left out.
 
     A heading such as "TODO" or "Decision" sets the kind of its section. Each item of a list becomes a memory, unless
-    the items are as short as steps and the heading names no kind of rule. So does each open end, with its due date if
-    it has one. A section below a heading for procedures is one procedure, unless its own heading names
-    another kind. The date comes from the start of the item or section, from brackets at its end, or else from a heading
-    above it, the front matter or the file name. Within a project, the same text of the same day always yields the same
-    memory, even if the file was renamed or is in another working tree. Front matter, headings without text, and lists
-    of links to other notes are skipped.
+    the items are as short as steps and the heading names no kind of rule. So does each open end (also an item with an
+    empty box), with its due date if it has one. A section below a heading for procedures is one procedure, unless its
+    own heading names another kind. The date comes from the start of the item or section, from brackets at its end, or
+    else from a heading above it, the front matter or the file name. Within a project, the same text of the same day
+    always yields the same memory, even if the file was renamed or is in another working tree. Front matter, headings
+    without text, and lists of links to other notes are skipped.
     """
     front = _FRONT.fullmatch(text)
     body = front[2] if front else text
@@ -121,9 +122,9 @@ def sections_of(
     for (_, begin, _, headed), following in pairwise((Block(0, 0), *headings, Block(len(lines), 0))):
         section = "\n".join(lines[begin : following.first]).strip()
         above, _, title = headed.rpartition(" > ")
-        if is_open := is_list_of_open_ends(f"{title}: {section}".removeprefix(": ")):
-            section, removed = _TICKED.subn("", section)
-            ticked += removed
+        is_open = is_list_of_open_ends(f"{title}: {section}".removeprefix(": "))
+        section, removed = _TICKED.subn("", section)
+        ticked += removed
         if all(map(_LINK.match, filter(str.strip, section.splitlines()))):
             continue
         titled, subject = f"{title}: {section}".removeprefix(": "), _kind_named(title)
@@ -138,10 +139,12 @@ def sections_of(
         paths = [above if says_kind else headed, headed]
         untitled = [f"{each} > ".removeprefix(title_of_all).removesuffix(" > ") for each in paths]
         paths = [*untitled, headed] if is_list else [*paths, untitled[1]]  # the title says little about its items
-        for part in open_ends_in(titled) if is_open else items if is_list else (section,):
+        for told in open_ends_in(titled) if is_open else items if is_list else (section,):
+            part = told.removeprefix(_TO_TICK)
+            is_task = is_open or part != told
             texts = [f"{each}: {part}".removeprefix(": ") for each in paths]
-            day = None if is_open else _day_of(part, at) or day_above
-            kind = OPEN_END if is_open else named or ("procedure" if is_steps else kind_of(part, at))
+            day = None if is_task else _day_of(part, at) or day_above
+            kind = OPEN_END if is_task else named or ("procedure" if is_steps else kind_of(part, at))
             if kind == "fact" and not is_list:
                 kind = kind_of(titled, at)
             if kind == "fact" and subject:

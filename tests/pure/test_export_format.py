@@ -248,7 +248,7 @@ def test_a_date_without_a_year_is_the_last_one_unless_it_is_still_to_come(title:
 
 
 def test_a_section_that_says_the_same_is_the_same_memory_and_what_is_ticked_off_is_none() -> None:
-    plan, note, *_ = (case["text"] for case in cases("export_format", "sections"))
+    _, plan, note, *_ = (case["text"] for case in cases("export_format", "sections"))
     before, after = ({each.id for each in sections(text)} for text in (note, note.replace("Fridays", "Mondays")))
     assert (len(before), len(before & after)) == (3, 2)
     for path, project, again in (("/other/x.md", PROJECT.id, 3), ("2026-11-30.md", PROJECT.id, 0), ("x.md", None, 0)):
