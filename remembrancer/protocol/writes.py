@@ -436,8 +436,6 @@ class NearMemory(msgspec.Struct, frozen=True):
     newer: str = ""
     is_private: bool = False
     """True if only its session can see the later memory, so that it cannot replace a memory that others can see."""
-    is_probable: bool = True
-    """False if the replacement is only possible."""
     may_be_done: bool = False
     """True if the earlier memory is an open end, and the later one probably says that it is done."""
 

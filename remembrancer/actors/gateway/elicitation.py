@@ -56,8 +56,8 @@ class Asking:
         if tool not in STORES or answer is None or "error" in answer:
             return
         self._questions.stores += 1
-        # Do not ask about a memory that only its session sees, or a replacement that is merely possible or partial.
-        others = "if_replaced", "perhaps", "in_part"
+        # Do not ask about a memory that only its session sees, or a replacement that is partial.
+        others = "if_replaced", "in_part"
         near = [each for each in answer.get("near") or () if each.keys().isdisjoint(others)]
         if not near or not self._can_ask or self._pending is not None or not self._questions.is_due:
             return

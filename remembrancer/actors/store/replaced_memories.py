@@ -1,6 +1,7 @@
 """Pairs of memories in which the later one probably replaces the earlier one. A pair is judged when the later memory
-has vectors, linked with `contradicts`, and reported to the session that stored the later one, in the answer to its next
-call: all pairs with a probability of at least `PROBABLE` if the call stores a memory, and otherwise one at a time.
+has vectors and, if it is probable enough, linked with `contradicts` and (from `PROBABLE` on) reported to the session
+that stored the later one, in the answer to its next call: all pairs if the call stores a memory, and otherwise one at a
+time.
 
 The link's strength is the probability. Review asks about the pairs, the most probable ones first. If it is at least
 `PROBABLE`, a recall names the later memory in `possibly_superseded_by`; if it is at least `REPLACED`, so does a list.
@@ -33,8 +34,6 @@ from remembrancer.protocol.writes import Applied, NearMemory, Operation, StoredR
 MAX_REMEMBERED: Final = 1024
 """The number of memories whose storing session is remembered."""
 MAX_REPORTED: Final = 3
-LEAST_TOLD: Final = 0.3
-"""The lowest probability that is reported to the session."""
 LINKED_S: Final = 10.0
 """The time after which a pair's link must have been stored."""
 
@@ -106,7 +105,7 @@ class ReplacedMemories:
         for each in sorted(judged, key=lambda each: -each.probability):
             best.setdefault(each.later.number, []).append(each)
         for first, *_ in best.values():
-            if first.probability >= LEAST_TOLD and (asker := self._stored_by.pop(first.later.id, None)):
+            if first.probability >= PROBABLE and (asker := self._stored_by.pop(first.later.id, None)):
                 _keep(self._in_doubt, first.later.id, (asker, time.monotonic()))
         return [
             NearDuplicate(each.later.number, each.earlier.number, each.probability, each.seen, relation="contradicts")
@@ -125,10 +124,11 @@ class ReplacedMemories:
         return any(each == asker for each, _ in list(self._in_doubt.values()))
 
     def take(
-        self, reader: Reader, asking: Operation | Recall | SessionRequest[Any], least: float = 0.0, most: int = 1
+        self, reader: Reader, asking: Operation | Recall | SessionRequest[Any], most: int = 1
     ) -> tuple[NearMemory, ...]:
-        """Return the most probable pairs in Review whose later memory was stored by this session, each pair once.
-        Memories in no pair are dropped when their links must have been stored."""
+        """Return the most probable pairs in Review, of those with a probability of at least `PROBABLE` whose later
+        memory was stored by this session, each pair once. Memories in no pair are dropped when their links must have
+        been stored."""
         asker = _asker_of(asking)
         own = {each: judged_at for each, (by, judged_at) in list(self._in_doubt.items()) if by == asker}
         if not own:
@@ -139,14 +139,13 @@ class ReplacedMemories:
             if memory_id not in pairs and judged_at < stored_before:
                 self._in_doubt.pop(memory_id, None)
         found = (pairs[each] for each in own if each in pairs)
-        best = sorted((each for each in found if each.strength >= least), key=lambda each: -each.strength)[:most]
+        best = sorted((each for each in found if each.strength >= PROBABLE), key=lambda each: -each.strength)[:most]
         for each in best:
             self._in_doubt.pop(each.newer.id, None)
         return tuple(
             NearMemory(
                 *(each.older.id, each.older.content, each.newer.id, each.newer.content),
                 is_private=each.newer.scope == "session",
-                is_probable=each.strength >= PROBABLE,
                 may_be_done=each.may_be_done,
             )
             for each in best

@@ -23,7 +23,6 @@ from remembrancer.actors.store.records.types import RECORDS, USER, Outcome
 from remembrancer.actors.store.replaced_memories import MAX_REPORTED, ReplacedMemories
 from remembrancer.actors.store.spaces import HomeSpaces, Lanes, scrub_spaces
 from remembrancer.memory.changes import MOVE_UNDONE, is_visible, standing, unknown_memory
-from remembrancer.memory.replacement import PROBABLE
 from remembrancer.memory.wording import same_in_words
 from remembrancer.protocol.errors import UNREADABLE, Failure, FileLocked, InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.runs import IMPORTS, ApplyRun, UndoRun
@@ -112,7 +111,7 @@ class WriteHandlers(Handlers):
             )
             near: tuple[NearMemory, ...] = ()
             if self._replaced.near_waits(operation):
-                near = await self._readers.read(lambda: self._replaced.take(reader, operation, PROBABLE, MAX_REPORTED))
+                near = await self._readers.read(lambda: self._replaced.take(reader, operation, MAX_REPORTED))
             return msgspec.structs.replace(
                 reply,
                 result=msgspec.structs.replace(result, duplicates=copies),

@@ -162,12 +162,12 @@ def copies_of(memory: MemoryShown) -> list[dict[str, Any]]:
 
 def near_of(found: Sequence[NearMemory], stored: Collection[str]) -> Answer:
     """Memories that later ones probably replace, and the calls that resolve each case. A later memory that is not in
-    `stored` is quoted (`newer`). `perhaps` marks a less probable pair, and `in_part` an older text that says more."""
+    `stored` is quoted (`newer`). `in_part` marks an older text that says more."""
     near = {each.memory_id: each for each in found}
     replaced = [
         {"id": each.memory_id, "content": cut_at_word(each.content, OLD_CHARACTERS), "replaced_by": each.replaced_by}
         | non_empty(newer="" if each.replaced_by in stored else cut_at_word(each.newer, NEWER_CHARACTERS))
-        | non_empty(perhaps=not each.is_probable, in_part=says_more(each.content, each.newer))
+        | non_empty(in_part=says_more(each.content, each.newer))
         | (FORGOTTEN if each.is_private else {})
         | (CLOSED if each.may_be_done else {})
         for each in near.values()
