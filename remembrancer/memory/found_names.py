@@ -59,9 +59,9 @@ _UPPER, _LOWER = ("".join(filter(has_case, map(chr, range(0x180)))) for has_case
 """The letters of European names, such as “Łukasz Dvořák”."""
 _QUOTED: Final = re.compile(rf"[\"“«]\s?((?:[{_UPPER}][\w'’-]+)(?: [{_UPPER}][\w'’-]+){{1,3}})\s?[\"”»]")
 _SENTENCE: Final = re.compile(r"(?<=[.!?:|…])\s+|\n+|(?<=[\"“«])|\s[-–—]\s")
-_TITLE: Final = rf"\b(Frau|Herr|Mrs?|Ms|Miss|Dr|Prof|St)\.? (?=[{_UPPER}])"
+_TITLE: Final = rf"\b(Frau|Herrn?|Mrs?|Ms|Miss|Dr|Prof(?:essor)?|St)\.? (?=[{_UPPER}])"
 _CAPITALISED: Final = re.compile(
-    rf"(?<![\w'’/.@-])[a-z]?[{_UPPER}][{_LOWER}]{{2,}}(?:[A-Z][A-Za-z]*)?"
+    rf"(?<![\w'’/.@-])(?!{_TITLE})[a-z]?[{_UPPER}][{_LOWER}]{{2,}}(?:[A-Z][A-Za-z]*)?"
     rf"(?:[ -](?!{_TITLE})(?:\d{{1,2}} (?=Air|Max|Plus|Pro|Ultra))?"
     rf"(?:[{_UPPER}][{_LOWER}]+[A-Z]?|[A-Z]{{2}}(?!\w))){{0,2}}(?![\w/@])"
 )
