@@ -137,6 +137,7 @@ def _by_capitals(text: str) -> Iterator[FoundName]:
     possible = [(match[0], POSSIBLE) for each in within for match in _CAPITALISED.finditer(each)]
     first = [(match[1], FIRST) for each in sentences if (match := _OPENING.match(each))]
     parts = [(part, FIRST) for name, _ in (*possible, *first) for part in name.split() if part != name]
+    parts += [(family, FIRST) for family in re.findall(rf"\b[Tt]he ([{_UPPER}][{_LOWER}]{{2,}})s\b", prose)]
     for name, certainty in (*possible, *first, *parts):
         plain = {form for word in name.split() for form in (word.lower(), word.lower().removesuffix("s"))}  # Mondays
         is_name = plain.isdisjoint(ignored | NO_NAMES)

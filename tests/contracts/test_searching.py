@@ -355,6 +355,14 @@ def test_a_name_that_is_known_counts_where_it_begins_a_sentence_or_stands_beside
     assert set(found_in(rig, both)) == {"Venlo Lucia", "Lucia", "Ana Mol"}, "Venlo, Ana and Mol are not known"
 
 
+def test_a_family_joins_memories_that_have_its_bare_name_and_two_names_that_differ_by_an_s_stay_apart(
+    rig: RecordsRig,
+) -> None:
+    memories = say(rig, "We asked Herr Brandl.", "It is approved by the Brandls.", "I met Andreas.", "I met Andrea.")
+    names = [{"Brandl"}, {"Brandls", "Brandl"}, {"Andreas"}, {"Andrea"}]
+    assert [set(found_in(rig, each)) for each in memories] == names
+
+
 def test_a_word_with_a_capital_letter_is_a_name_at_once_among_few_memories_that_others_see_and_third_among_many(
     rig: RecordsRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
