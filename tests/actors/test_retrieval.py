@@ -393,20 +393,20 @@ async def test_memories_around_the_named_entities_are_recalled_nearest_and_most_
     assert nearness[direct] == nearness[also_direct] > nearness[hop] > nearness[two_hops] > 0
 
 
-async def test_a_walk_over_links_ends_where_the_answer_is_full(rig: StoreRig) -> None:
-    middle = await rig.gateway.store("the middle")
-    near = [await rig.gateway.store(f"{each} " * 20, related=(middle,)) for each in ("north", "south")]
-    far = await rig.gateway.store("far away", related=(near[0],))
+def test_a_walk_over_links_ends_where_the_answer_is_full(files: Spaces) -> None:
+    middle = files.store("the middle")
+    near = [files.store(f"{each} " * 20, related=(middle,)) for each in ("north", "south")]
+    far = files.store("far away", related=(near[0],))
 
-    async def walk(**fields: Any) -> Memories[LinkedMemory]:
-        return await rig.gateway.ask(FollowLinks(PROJECT, SESSION, (middle,), 2, **fields))
+    def walk(**fields: Any) -> Memories[LinkedMemory]:
+        return follow_links(FollowLinks(PROJECT, SESSION, (middle,), 2, **fields), files.view())
 
-    whole = await walk()
+    whole = walk()
     assert ([each.id for each in whole.memories], whole.more) == ([middle, *near, far], False)
     for fields, shown in (({"characters": 140}, [middle, near[0]]), ({"limit": 2}, [middle, near[0]])):
-        found = await walk(**fields)
+        found = walk(**fields)
         assert ([each.id for each in found.memories], found.more) == (shown, True)
-    assert [each.id for each in (await walk(characters=1)).memories] == [middle], "the first is always shown"
+    assert [each.id for each in walk(characters=1).memories] == [middle], "the first is always shown"
 
 
 CLUE = "BillingService is deployed by Argo CD, on every merge."

@@ -220,9 +220,18 @@ async def five_moved(rig: StoreRig, server: ChromaProcess) -> list[str]:
     return memories
 
 
-async def test_vectors_go_to_the_server_and_come_back_after_it_was_killed(rig: StoreRig, server: ChromaProcess) -> None:
+async def test_vectors_are_on_a_server_again_after_it_hung_and_was_killed(rig: StoreRig, server: ChromaProcess) -> None:
     memories = await five_moved(rig, server)
     assert not (rig.paths.vectors / "chroma.sqlite3").exists()
+    server.pause()
+    try:
+        assert set(await rig.gateway.found("harbour")) == set(memories), "a server that hangs holds no answer up"
+        other = await rig.gateway.store("The lighthouse is white")
+        assert await rig.gateway.found("lighthouse") == [other]
+    finally:
+        server.go_on()
+    await until_moved(server, 6)
+    await until_by_meaning(rig)
     server.end()
     found = await rig.gateway.found("harbour")
     assert set(found) == set(memories)
@@ -232,23 +241,10 @@ async def test_vectors_go_to_the_server_and_come_back_after_it_was_killed(rig: S
     await rig.gateway.until(lambda now: "Chroma server" in str(now.embedding.error))
     server.start()
     await rig.gateway.until_embedded()
-    await until_moved(server, 6)
+    await until_moved(server, 7)
     await until_by_meaning(rig)
     assert set(await rig.gateway.found("harbour")) == set(memories)
     await rig.gateway.until(lambda now: now.embedding.error is None)
-
-
-async def test_a_server_that_hangs_holds_no_answer_up(rig: StoreRig, server: ChromaProcess) -> None:
-    memories = await five_moved(rig, server)
-    server.pause()
-    try:
-        assert set(await rig.gateway.found("harbour")) == set(memories)
-        other = await rig.gateway.store("The lighthouse is white")
-        assert await rig.gateway.found("lighthouse") == [other]
-    finally:
-        server.go_on()
-    await until_moved(server, 6)
-    await until_by_meaning(rig)
 
 
 async def test_a_server_that_lost_everything_is_filled_with_what_is_there(rig: StoreRig, server: ChromaProcess) -> None:
@@ -266,19 +262,15 @@ async def test_a_server_that_lost_everything_is_filled_with_what_is_there(rig: S
     await until_moved(server, 4)
 
 
-async def test_two_homes_on_one_server_know_nothing_of_each_other(
-    rig: StoreRig, server: ChromaProcess, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    await five_moved(rig, server)
-    mine = server.collections()
-    folder = tmp_path_factory.mktemp("other") / "vectors"
-    other = Chroma(folder, Server(server.url))
-    other.collection("p_0123456789ab.m.64", 64)
-    assert "p_0123456789ab.m.64" in {name.partition(".")[2] for name in server.collections()}
-    assert other.names() == ["p_0123456789ab.m.64"]
-    other.delete("p_0123456789ab.m.64")
-    assert server.collections() == mine
-    other.close()
+def test_two_homes_on_one_server_know_nothing_of_each_other(server: ChromaProcess, tmp_path: Path) -> None:
+    name = "p_0123456789ab.m.64"
+    mine, theirs = (Chroma(tmp_path / home / "vectors", Server(server.url)) for home in ("mine", "theirs"))
+    with closing(mine), closing(theirs):
+        for each in (mine, theirs):
+            each.collection(name, 64)
+        assert {each.partition(".")[2] for each in server.collections()} == {name}
+        theirs.delete(name)
+        assert (mine.names(), theirs.names()) == ([name], [])
 
 
 def test_a_secret_is_sent_in_a_header_and_a_missing_one_is_said(tmp_path: Path) -> None:

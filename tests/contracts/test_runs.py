@@ -504,7 +504,7 @@ def test_what_is_undone_at_once_is_as_before(parts: list[tuple[Edit, ...]], earl
 
 def test_a_process_that_dies_between_two_statements_leaves_the_run_undone_or_whole(rig: RunsRig) -> None:
     before, deaths = whole(rig), 0
-    for statements in range(1, 400, 7):
+    for statements in range(1, 400, 21):
         rig.close()
 
         def carry_out(path: Path = rig.path, statements: int = statements) -> None:

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.records import found_entities
+from remembrancer.actors.store.records import found_entities, search
 from remembrancer.actors.store.records.found_entities import ENOUGH, FEW
-from remembrancer.actors.store.records.search import BM25, WIDE_ROWS, expression_of
+from remembrancer.actors.store.records.search import BM25, expression_of
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Filters, Phrase
 from remembrancer.actors.store.retrieval.graph import MAX_ROWS, MIN_ROWS, Graph, Node, Summary
@@ -394,8 +394,8 @@ def test_a_name_that_more_than_a_third_of_the_memories_have_joins_none(rig: Reco
     assert count(rig, "Deploy") == 0, "nor one that only begins most of them"
 
 
-# --- Words that are in thousands of memories: what is found by them, and that nothing is lost for being common.
-COUNT = WIDE_ROWS + 2_000
+# --- Words that are in too many memories: what is found by them, and that nothing is lost for being common.
+COUNT = 4_000
 QUESTION = [Phrase(words) for words in ("rare", "seldom", "common", "usual", "rare", "usual")]
 OTHERS = Filters(OTHER_SESSION)
 OWN = 40
@@ -416,9 +416,10 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Records]:
         )
         for n in range(COUNT)
     ]
-    with RecordsRig(tmp_path_factory.mktemp("many") / "memory.db") as rig:
-        for start in range(0, COUNT, 2_000):
-            apply(rig.records, operations[start : start + 2_000])
+    with RecordsRig(tmp_path_factory.mktemp("many") / "memory.db") as rig, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "ROWS", 1_000)
+        patch.setattr(search, "WIDE_ROWS", 3_000)
+        apply(rig.records, operations)
         yield rig.records
 
 

@@ -146,14 +146,14 @@ def test_what_was_changed_or_erased_is_not_found_any_more(library: Library) -> N
         library.tend()
 
 
-def test_thousands_agree_with_a_full_sort_at_every_depth(library: Library) -> None:
-    numbers = library.add(*(row[None] for row in unit(3000)))
+def test_many_agree_with_a_full_sort_at_every_depth(library: Library) -> None:
+    numbers = library.add(*(row[None] for row in unit(1500)))
     library.tend()
-    for number in numbers[::100]:
+    for number in numbers[::50]:
         library.erase(number)
     library.tend()
     rows = library.rows()
-    for depth in (1, 10, 50, 800, 3200):
+    for depth in (1, 50, 800, 3200):
         for query in unit(3, seed=3):
             found, wanted = library.vectors.nearest(query, depth), expected(rows, query, depth)
             if not isinstance(library.vectors, ChromaVectors):
