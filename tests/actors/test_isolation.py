@@ -22,7 +22,6 @@ from remembrancer.config.tokens import Tokens
 from remembrancer.protocol.browsing import ReadActivity
 from tests.actors.gateway_rig import AWAY, RawClient, Rig, warned
 from tests.cases import cases
-from tests.git import make_worktree
 from tests.operations import store_operation
 from tests.patience import PATIENCE_S
 from tests.ports import free_port
@@ -247,7 +246,7 @@ async def test_roots_that_come_later_do_not_move_a_session_into_another_project(
         assert_silent(intruder, house.secrets["project"])
 
 
-@pytest.mark.parametrize(("scope", "who"), [("session", "neighbour"), ("session", "stranger"), ("project", "stranger")])
+@pytest.mark.parametrize(("scope", "who"), [("session", "neighbour"), ("project", "stranger")])
 async def test_the_write_queue_gives_nothing_away(
     house: House, scope: str, who: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -292,21 +291,6 @@ async def test_a_short_id_stands_for_no_private_memory_of_another_session(house:
             assert found["content"] == content
         assert (await victim.call("get_memory", memory_id="ABCD"))["content"] == contents[VICTIM]
         assert (await intruder.call("get_memory", memory_id="ABCD"))["content"] == contents[INTRUDER]
-
-
-async def test_worktrees_of_one_repository_share_their_project_and_no_session(house: House, tmp_path: Path) -> None:
-    make_worktree(house.mine, tmp_path / "tree")
-    for scope in ("session", "project"):
-        await hide(house, scope)
-    async with house.rig.session(**OTHER, directory=str(tmp_path / "tree")) as other:
-        found = await other.call("get_memory", memory_id=house.secrets["project"])
-        assert found["content"] == secret("project")["content"]
-        found = await other.call("recall_memories", query="launch code of the depot")
-        assert [each["id"] for each in found["memories"]] == [house.secrets["project"]]
-        assert (await other.call("get_memory", memory_id=house.secrets["session"]))["error"] == "not_found"
-    async with house.rig.session(session=VICTIM, bridge="33" * 16, directory=str(tmp_path / "tree")) as same:
-        found = await same.call("get_memory", memory_id=house.secrets["session"])
-        assert found["content"] == secret("session")["content"], "the same session, from another worktree"
 
 
 class WebClient:

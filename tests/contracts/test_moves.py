@@ -138,7 +138,7 @@ def test_vectors_that_come_when_their_memory_has_moved_are_kept_in_the_space_tha
     assert user.records.passages(MODEL).numbers == []
 
 
-@pytest.mark.parametrize("statement", range(1, 90, 4))
+@pytest.mark.parametrize("statement", range(1, 90, 8))
 def test_a_move_that_was_killed_is_done_or_not_begun_and_never_done_twice(project: RecordsRig, statement: int) -> None:
     before = project.shown(ID)
     project.close()

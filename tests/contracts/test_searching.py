@@ -112,19 +112,6 @@ def test_memories_of_files_are_found_by_a_part_of_the_path(rig: RecordsRig) -> N
     assert of("src/", filters=Filters(SESSION, types=("episodic",))) == []
 
 
-def test_full_text_finds_words_in_any_form_in_content_and_tags_best_first(rig: RecordsRig) -> None:
-    many = rig.say("Deploying deploys what was deployed.")
-    one = rig.say("We talked for an hour about the weather, lunch and, once, deploying the thing.")
-    tagged = rig.say("Nothing in here.", tags=("deploys",))
-    rig.say("Something else entirely.")
-    found = rig.found("deployed")
-    assert (found[0], set(found)) == (many, {many, one, tagged})
-    assert rig.found("deployed", limit=1) == [many]
-    scores = list(rig.records.keyword_hits([Phrase("deploy")], ALL, 10).values())
-    assert scores == sorted(scores, reverse=True)
-    assert min(scores) > 0
-
-
 def test_the_words_of_a_question_are_counted_in_each_memory_that_has_any(rig: RecordsRig) -> None:
     all_ = rig.number(rig.say("Deploying the lantern took the keeper an hour."))
     some = rig.number(rig.say("The lanterns were lit.", tags=("keepers",)))

@@ -350,7 +350,7 @@ def test_a_memory_that_is_changed_while_its_promotion_is_on_the_way_keeps_the_ch
     assert own_now.content == "the lantern burns gas"
 
 
-@pytest.mark.parametrize("statement", [*range(1, 80, 6), 1000])
+@pytest.mark.parametrize("statement", [*range(1, 80, 12), 1000])
 def test_a_host_that_is_killed_while_it_leaves_has_left_or_not(hosts: Hosts, statement: int) -> None:
     host = hosts[0]
     project_of(host)

@@ -146,11 +146,11 @@ def is_empty(answer: Any) -> bool:
     return not answer
 
 
-@pytest.mark.parametrize("name", READS)
-def test_no_question_of_a_space_is_answered_with_anothers(spaces: tuple[RecordsRig, RecordsRig], name: str) -> None:
-    ours, theirs = (READS[name](rig.records) for rig in spaces)
-    assert SECRET not in repr(ours)
-    assert is_empty(ours), (ours, theirs)
+def test_no_question_of_a_space_is_answered_with_anothers(spaces: tuple[RecordsRig, RecordsRig]) -> None:
+    for name, ask in READS.items():
+        ours, theirs = (ask(rig.records) for rig in spaces)
+        assert SECRET not in repr(ours), name
+        assert is_empty(ours), (name, ours, theirs)
 
 
 NEW = itertools.count(1000)
