@@ -120,10 +120,10 @@ SHAPES = {shape: with_secrets(shape) for shape in lines("credential_shapes")}
 CREDENTIALS = {name: with_secrets(text) for name, text in cases("credentials", "seen")}
 
 
-@pytest.mark.parametrize("text", CREDENTIALS.values(), ids=CREDENTIALS)
-def test_a_credential_is_seen_wherever_it_stands(text: str) -> None:
-    assert find_credential(text) is not None
-    assert find_credential(f"Deploys use this.\n  {text}\nAsk Kim.") is not None
+def test_a_credential_is_seen_wherever_it_stands() -> None:
+    for name, text in CREDENTIALS.items():
+        assert find_credential(text) is not None, name
+        assert find_credential(f"Deploys use this.\n  {text}\nAsk Kim.") is not None, name
 
 
 def is_refused(text: str) -> bool:
@@ -151,24 +151,21 @@ def test_the_name_of_a_note_and_the_id_of_a_run_are_no_passwords() -> None:
         refuse_credentials(change)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_ordinary_text_is_not_taken_for_one() -> None:
+    ordinary = [
         *cases("credentials", "ordinary"),
         "id 0b6f6c9e-6a0e-4a69-8d5c-3c1a1b2c3d4e, sha256 " + "ab" * 32,
         "AKIAIOSFODNN7EXAMPLE is in the documentation, and pip wants --hash=sha256:" + "ab" * 32,
         f"pi_{some(32)} is a payment, sub_{some(32)} a subscription, api-access-production is a host",
         "half a character \ud83d, as a program may log it",
-    ],
-)
-def test_ordinary_text_is_not_taken_for_one(text: str) -> None:
-    assert find_credential(text) is None
+    ]
+    assert [text for text in ordinary if find_credential(text) is not None] == []
 
 
-@pytest.mark.parametrize("unit", cases("credentials", "units"))
-def test_no_text_makes_the_search_go_back_again_and_again(unit: str) -> None:
+def test_no_text_makes_the_search_go_back_again_and_again() -> None:
     """A shape that did would keep this test busy until its time is over."""
-    assert find_credential(unit * (262_144 // len(unit))) is None
+    for unit in cases("credentials", "units"):
+        assert find_credential(unit * (65_536 // len(unit))) is None, unit
 
 
 PIECES = st.sampled_from([*CREDENTIALS.values(), "token:", "the key", some(40), "=", "postgres://a:"])

@@ -168,17 +168,20 @@ def test_an_entity_begins_its_memory_and_names_are_not_without_number() -> None:
 SENTENCES = " ".join(f"Q{''.join(letters)}." for letters in product("abcdefghijkl", repeat=3))
 
 
-@pytest.mark.parametrize("piece", ["x", "a-", "x_", "[(", pytest.param(SENTENCES, id="sentences of a name each")])
-def test_data_and_many_names_cost_hardly_more_than_prose(piece: str) -> None:
+def test_data_and_many_names_cost_hardly_more_than_prose() -> None:
     """A pattern that is tried holds up every thread of the store: its loop answered nothing for seconds once."""
 
-    def cost_s(text: str) -> float:
-        began = time.thread_time()
-        found_names(text, is_entity=True)
-        return time.thread_time() - began
+    def cost_s(piece: str) -> float:
+        text, costs = (piece * READ)[:READ], []
+        for _ in range(3):
+            began = time.thread_time()
+            found_names(text, is_entity=True)
+            costs.append(time.thread_time() - began)
+        return min(costs)
 
-    prose, data = ((each * READ)[:READ] for each in ("The gate of Harbour Street opens at seven. ", piece))
-    assert min(cost_s(data) for _ in range(3)) <= 5 * min(cost_s(prose) for _ in range(3))
+    prose_s = cost_s("The gate of Harbour Street opens at seven. ")
+    for piece in ("x", "a-", "x_", "[(", SENTENCES):
+        assert cost_s(piece) <= 5 * prose_s, piece[:9]
 
 
 def test_the_name_of_a_person_or_a_product_is_proper_and_an_identifier_if_somebody_gave_it_a_type() -> None:

@@ -89,13 +89,10 @@ def test_only_what_is_active_is_promoted_or_was_summed_up_in_its_session(status:
 
 
 # --- From a project to the user.
-@pytest.mark.parametrize(("changes", "promotes", "reason"), cases("promotion", "users"))
-def test_what_was_of_use_in_three_sessions_or_speaks_of_the_user_is_proposed(
-    changes: dict[str, Any], promotes: bool, reason: str
-) -> None:
-    verdict = to_user(candidate(**changes))
-    assert verdict.promote is promotes
-    assert reason in verdict.reason
+def test_what_was_of_use_in_three_sessions_or_speaks_of_the_user_is_proposed() -> None:
+    for changes, promotes, reason in cases("promotion", "users"):
+        verdict = to_user(candidate(**changes))
+        assert (verdict.promote, reason in verdict.reason) == (promotes, True), (changes, verdict)
 
 
 def test_five_kinds_go_to_the_user_and_no_read_adds_to_the_score() -> None:
@@ -125,9 +122,10 @@ def test_the_strongest_twenty_are_proposed_and_the_first_three_that_surely_answe
 
 
 # --- Is it about one project?
-@pytest.mark.parametrize(("content", "sign"), cases("promotion", "signs"))
-def test_a_sign_that_a_memory_is_about_one_project_is_named(content: str, sign: str) -> None:
-    assert is_project_specific(content, (("Git", "tool"), ("package.json", "file")), "my-api") == (sign or None)
+def test_a_sign_that_a_memory_is_about_one_project_is_named() -> None:
+    entities = (("Git", "tool"), ("package.json", "file"))
+    for content, sign in cases("promotion", "signs"):
+        assert is_project_specific(content, entities, "my-api") == (sign or None), content
 
 
 def test_an_entity_that_is_code_or_the_project_is_a_sign_and_a_name_of_two_letters_none() -> None:
@@ -146,11 +144,11 @@ def test_no_text_and_no_name_is_too_strange_to_be_looked_at(content: str, name: 
     assert sign is None or sign.startswith("it ")
 
 
-@pytest.mark.parametrize("piece", ["a", "a.", "a/", "/", "a-", "./", "1.", "A", "#", "a:", "a\\"])
-def test_a_long_text_without_a_blank_is_looked_at_in_one_pass(piece: str) -> None:
+def test_a_long_text_without_a_blank_is_looked_at_in_one_pass() -> None:
     """A search that goes back to the start at each letter would run into the time limit of all tests here."""
-    sign = is_project_specific(piece * 100_000, (), "engram")
-    assert sign is None or len(sign) < 100
+    for piece in ("a", "a.", "a/", "/", "a-", "./", "1.", "A", "#", "a:", "a\\"):
+        sign = is_project_specific(piece * 30_000, (), "engram")
+        assert sign is None or len(sign) < 100, piece
 
 
 # --- Strength and staleness: bounded, fading, and kept up by use; and the rules of maintenance that follow from them.
@@ -191,9 +189,9 @@ def archived(scope: Scope, days: float) -> Material:
     return weak(scope, status="archived", created_at=NOW - 500 * DAY_S, updated_at=NOW - days * DAY_S)
 
 
-@pytest.mark.parametrize(("scope", "changes", "is_archived"), cases("promotion", "archived"))
-def test_what_is_weak_old_and_unused_is_archived(scope: Scope, changes: dict[str, Any], is_archived: bool) -> None:
-    assert should_archive(weak(scope, **changes), NOW) is is_archived
+def test_what_is_weak_old_and_unused_is_archived() -> None:
+    for scope, changes, is_archived in cases("promotion", "archived"):
+        assert should_archive(weak(scope, **changes), NOW) is is_archived, (scope, changes)
 
 
 def test_what_was_archived_is_deleted_after_ninety_days_without_a_change() -> None:

@@ -290,25 +290,18 @@ def test_every_letter_of_a_text_is_in_one_of_its_sentences_and_it_is_cut_to_a_be
     assert len(cut) <= length
 
 
-@pytest.mark.parametrize("forms", cases("reflection_summaries", "stems"))
-def test_the_forms_of_a_word_have_one_stem(forms: list[str]) -> None:
-    assert len({stem(each) for each in forms}) == 1
-
-
-@pytest.mark.parametrize("word", ["redis", "status", "class", "string", "need", "speed", "3.11", "缓存", "aws"])
-def test_what_only_looks_like_a_form_is_left_alone(word: str) -> None:
-    assert stem(word) == word
+def test_the_forms_of_a_word_have_one_stem_and_what_only_looks_like_a_form_is_left_alone() -> None:
+    for forms in cases("reflection_summaries", "stems"):
+        assert len({stem(each) for each in forms}) == 1, forms
+    words = ["redis", "status", "class", "string", "need", "speed", "3.11", "缓存", "aws"]
+    assert [stem(each) for each in words] == words
 
 
 # --- Which texts say the same, and which only nearly.
-SORTS = ("same", "different")
-
-
-@pytest.mark.parametrize(
-    ("sort", "one", "other"), [(sort, *pair) for sort in SORTS for pair in cases("sameness", sort)]
-)
-def test_the_same_words_say_the_same_also_with_a_part_moved_to_the_front(sort: str, one: str, other: str) -> None:
-    assert same_in_words(one, other) is same_in_words(other, one) is (sort == "same")
+@pytest.mark.parametrize("sort", ["same", "different"])
+def test_the_same_words_say_the_same_also_with_a_part_moved_to_the_front(sort: str) -> None:
+    for one, other in cases("sameness", sort):
+        assert same_in_words(one, other) is same_in_words(other, one) is (sort == "same"), (one, other)
 
 
 @given(st.text(max_size=80), st.text(max_size=80), st.sampled_from([".", " !"]))
@@ -334,19 +327,15 @@ BOUNDS = {
 }
 
 
-@pytest.mark.parametrize(("earlier", "later", "cosine", "apart_s", "replaces"), cases("replacement", "pairs"))
-def test_another_value_of_one_thing_and_a_rule_of_one_slot_probably_replace_the_first_and_two_things_do_not(
-    earlier: str, later: str, cosine: float, apart_s: float, replaces: str
-) -> None:
-    least, below = BOUNDS[replaces]
-    assert least <= chance(earlier, later, cosine, apart_s) < below
+def test_another_value_of_one_thing_and_a_rule_of_one_slot_probably_replace_the_first_and_two_things_do_not() -> None:
+    for earlier, later, cosine, apart_s, replaces in cases("replacement", "pairs"):
+        least, below = BOUNDS[replaces]
+        assert least <= chance(earlier, later, cosine, apart_s) < below, (earlier, later)
 
 
-@pytest.mark.parametrize(("open_end", "later", "is_settled"), cases("replacement", "settled"))
-def test_a_text_settles_an_open_end_if_it_reports_most_of_it_as_done_or_cancelled(
-    open_end: str, later: str, is_settled: bool
-) -> None:
-    assert settles(later, open_end) is is_settled
+def test_a_text_settles_an_open_end_if_it_reports_most_of_it_as_done_or_cancelled() -> None:
+    for open_end, later, is_settled in cases("replacement", "settled"):
+        assert settles(later, open_end) is is_settled, (open_end, later)
 
 
 def test_another_text_that_is_nearer_to_both_is_rather_meant() -> None:

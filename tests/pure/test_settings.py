@@ -325,33 +325,34 @@ def write(path: Path, text: str) -> Path:
 
 
 @pytest.mark.parametrize("files", cases("homes", "files").values(), ids=str)
-@pytest.mark.parametrize("environ", cases("homes", "environments"), ids=str)
 def test_the_bridge_looks_where_the_other_processes_are(
-    scratch: Path, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], files: dict[str, str]
+    scratch: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str]
 ) -> None:
     write(scratch / "given.toml", 'db_path = "given"\n')
     write(scratch / "given.md", "---\ndb_path: given\ndeployment_mode: embedded-memory\n---\n")
     for folder in ("data/remembrancer", "named", "seeds"):
         for name, text in files.items():
             write(scratch / folder / name, text)
-    for variable, value in environ.items():
-        monkeypatch.setenv(variable, value)
-    places, home = find_places(os.environ), locate(os.environ)
-    paths = RuntimePaths(home.directory)
-    assert (places.home, places.on_disk) == (str(home.directory), str(home.on_disk))
-    assert places.config == (None if home.file is None else str(home.file))
-    for name in ("gateway_socket", "start_lock", "runtime_lock", "logs"):
-        assert getattr(places, name) == str(getattr(paths, name))
+    around = dict(os.environ)
+    for environ in cases("homes", "environments"):
+        whole = around | environ
+        monkeypatch.chdir(scratch)
+        places, home = find_places(whole), locate(whole)
+        paths = RuntimePaths(home.directory)
+        assert (places.home, places.on_disk) == (str(home.directory), str(home.on_disk)), environ
+        assert places.config == (None if home.file is None else str(home.file)), environ
+        for name in ("gateway_socket", "start_lock", "runtime_lock", "logs"):
+            assert getattr(places, name) == str(getattr(paths, name)), environ
 
-    told = {name: value for name, value in os.environ.items() if name not in {*environ, "XDG_DATA_HOME"}}
-    told |= {"REMEMBRANCER_HOME": places.on_disk}
-    told |= {name: value for name, value in environ.items() if name.endswith("_MODE")}
-    if places.config is not None:
-        told["REMEMBRANCER_CONFIG"] = places.config
-    monkeypatch.chdir("/")
-    runtime = locate(told)
-    assert (runtime.directory, runtime.on_disk) == (home.directory, home.on_disk), "where its runtime goes"
-    assert runtime.file == home.file
+        told = {name: value for name, value in whole.items() if name not in {*environ, "XDG_DATA_HOME"}}
+        told |= {"REMEMBRANCER_HOME": places.on_disk}
+        told |= {name: value for name, value in environ.items() if name.endswith("_MODE")}
+        if places.config is not None:
+            told["REMEMBRANCER_CONFIG"] = places.config
+        monkeypatch.chdir("/")
+        runtime = locate(told)
+        assert (runtime.directory, runtime.on_disk) == (home.directory, home.on_disk), environ
+        assert runtime.file == home.file, environ
 
 
 def test_the_home_is_of_our_variable_or_the_seeds_or_a_file_or_else_the_platforms(scratch: Path) -> None:

@@ -270,7 +270,3 @@ def test_what_is_said_of_a_directory_that_became_part_of_a_repository_is_true(tm
 def test_a_change_is_by_a_person_or_a_client_and_on_another_machine(session_id: str, member: str, author: str) -> None:
     change = {"session_id": session_id} | ({"member": member} if member else {})
     assert finding.author_of_change(change, {"session:a": "Codex"}) == author
-
-
-def test_a_list_marks_a_memory_that_was_made_of_others() -> None:
-    assert finding._marks({"derived_from": ["m_1", "m_2"]}) == ["made of 2 memories"]

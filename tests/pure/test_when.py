@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -64,19 +64,18 @@ def said(query: str, now: datetime = NOW) -> list[tuple[str, str]]:
     return [(written(each.start), written(each.end)) for each in windows(query, now)]
 
 
-@pytest.mark.parametrize(("query", "start", "end"), cases("when", "spans"))
-def test_phrases_and_words_between_them_name_a_span_of_the_calendar(query: str, start: str, end: str) -> None:
-    assert said(query) == [(start, end)]
+def test_phrases_and_words_between_them_name_a_span_of_the_calendar() -> None:
+    for query, start, end in cases("when", "spans"):
+        assert said(query) == [(start, end)], query
 
 
-@pytest.mark.parametrize("query", cases("when", "no_times"))
-def test_other_words_and_questions_about_what_is_to_come_name_no_time(query: str) -> None:
-    assert said(query) == []
+def test_other_words_and_questions_about_what_is_to_come_name_no_time() -> None:
+    assert [query for query in cases("when", "no_times") if said(query)] == []
 
 
-@pytest.mark.parametrize(("query", "english"), cases("when", "translations"))
-def test_german_french_and_spanish_phrases_mean_what_the_english_ones_do(query: str, english: str) -> None:
-    assert windows(query) == windows(english) != ()
+def test_german_french_and_spanish_phrases_mean_what_the_english_ones_do() -> None:
+    for query, english in cases("when", "translations"):
+        assert windows(query) == windows(english) != (), query
 
 
 def test_a_question_may_name_several_times_and_what_was_complained_about_is_dated_by_the_day() -> None:
@@ -198,12 +197,12 @@ def test_no_text_breaks_it_and_no_window_is_ahead_or_turned_round(query: str, re
         assert window.fade_s > 0
 
 
-@pytest.mark.parametrize(("text", "begins"), cases("when", "days"))
-def test_a_day_in_words_is_the_last_one_of_this_machine_s_calendar(text: str, begins: date) -> None:
+def test_a_day_in_words_is_the_last_one_of_this_machine_s_calendar() -> None:
     monday_afternoon = datetime(2026, 11, 23, 15).timestamp()
-    day = day_of(text, monday_afternoon)
-    midnights = [datetime.combine(begins + timedelta(days=days), datetime.min.time()) for days in (0, 1)]
-    assert [datetime.fromtimestamp(each) for each in (day.start, day.end)] == midnights
+    for text, begins in cases("when", "days"):
+        day = day_of(text, monday_afternoon)
+        midnights = [datetime.combine(begins + timedelta(days=days), datetime.min.time()) for days in (0, 1)]
+        assert [datetime.fromtimestamp(each) for each in (day.start, day.end)] == midnights, text
 
 
 @pytest.mark.parametrize("text", ["", "lantern", "2027-01-01", "2026-02-30", "before 2020"])
@@ -216,17 +215,16 @@ def test_what_is_no_day_that_has_begun_is_refused(text: str) -> None:
 AUTUMN = 1_795_100_000.0
 
 
-@pytest.mark.parametrize(("query", "kinds"), cases("period_questions", "periods"))
-def test_a_question_may_ask_for_all_of_a_time_or_for_its_memories_of_a_kind(query: str, kinds: str) -> None:
-    assert kinds_of_period(query) == frozenset(kinds.split())
-    assert time_windows(query, AUTUMN) != ()
+def test_a_question_may_ask_for_all_of_a_time_or_for_its_memories_of_a_kind() -> None:
+    for query, kinds in cases("period_questions", "periods"):
+        assert kinds_of_period(query) == frozenset(kinds.split()), query
+        assert time_windows(query, AUTUMN) != (), query
 
 
-@pytest.mark.parametrize(
-    "query", [*cases("period_questions", "no_periods"), "what did we do yesterday? " + "and what did we do? " * 20]
-)
-def test_a_question_with_a_subject_a_moment_or_a_plan_asks_for_no_period(query: str) -> None:
-    assert kinds_of_period(query) is None
+def test_a_question_with_a_subject_a_moment_or_a_plan_asks_for_no_period() -> None:
+    long = "what did we do yesterday? " + "and what did we do? " * 20
+    queries = [*cases("period_questions", "no_periods"), long]
+    assert [query for query in queries if kinds_of_period(query) is not None] == []
 
 
 @given(
@@ -298,11 +296,10 @@ def test_a_long_sentence_with_many_days_is_read_in_linear_time() -> None:
     assert time.process_time() - began < 5  # a minute if all that follows each day is read
 
 
-@pytest.mark.parametrize(
-    ("table", "text", "meant"), [(each, *row) for each in READ for row in cases("open_ends", each)]
-)
-def test_a_text_means_what_the_table_of_its_reader_says(table: str, text: str, meant: object) -> None:
-    assert READ[table](text) == meant
+@pytest.mark.parametrize("table", READ)
+def test_a_text_means_what_the_table_of_its_reader_says(table: str) -> None:
+    for text, meant in cases("open_ends", table):
+        assert READ[table](text) == meant, text
 
 
 def test_next_friday_is_in_the_next_week() -> None:
@@ -314,10 +311,10 @@ def test_next_friday_is_in_the_next_week() -> None:
 
 def test_the_due_date_of_a_long_text_is_looked_for_in_time_that_grows_with_its_length() -> None:
     began = time.process_time()
-    assert due_in("the licence must be renewed and " * 10_000, 0.0) is None
-    assert due_in("Ana sends it " + "on " * 300_000, 0.0) is None
-    assert due_in("before Christmas, " * 10_000, 0.0) is not None
-    assert time.process_time() - began < 10.0  # and not half a minute
+    assert due_in("the licence must be renewed and " * 3000, 0.0) is None
+    assert due_in("Ana sends it " + "on " * 100_000, 0.0) is None
+    assert due_in("before Christmas, " * 3000, 0.0) is not None
+    assert time.process_time() - began < 5.0
 
 
 @given(st.text(max_size=300), st.text(" -_*()[]!\n", max_size=9))
