@@ -28,19 +28,15 @@ from tests.patience import PATIENCE_S, until
 from tests.runtime import ColdSession, Runtime, Session
 
 
-@pytest.mark.parametrize("roles", [(*("store", "gateway", "embedder") * 2, "launcher"), ()], ids=["each", "all"])
 @pytest.mark.usefixtures("home")
-async def test_kills_lose_nothing_and_sessions_go_on(roles: tuple[str, ...], seed: int) -> None:
-    """No bridge of three sessions has to be started again, or gives a request up. Without roles, all are killed."""
+async def test_kills_of_each_process_and_of_all_at_once_lose_nothing_and_sessions_go_on(seed: int) -> None:
+    """No bridge of three sessions has to be started again, or gives a request up."""
 
     async def kill(killer: Killer) -> None:
-        for role in roles:
+        for role in (*("store", "gateway", "embedder") * 2, "launcher", None):
             await killer.acknowledged_some()
             killer.runtime.kill(role)
         await killer.acknowledged_some()
-        if not roles:
-            killer.runtime.kill()
-            await killer.acknowledged_some()
 
     found = await soak.run(0, 3, seed, embedders=1, killing=kill)
     assert not found.wrong, found.wrong[:5]

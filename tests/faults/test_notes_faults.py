@@ -131,8 +131,6 @@ async def test_bursts_and_branches_are_followed_and_while_nothing_changes_nothin
         old_note = partial(client.call, "memory_search", query="harbour0")
         await until(old_note, lambda said: "lighthouse" in str(said))  # what was changed may be read after what is gone
         await until(partial(paths, client, "windmill"), lambda found: found == [])
-        here("checkout", "-q", "many")
-        await until(lambda: has(MANY_FILES))
 
 
 def changed(home: Path) -> dict[Path, int]:

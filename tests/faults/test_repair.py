@@ -24,8 +24,8 @@ from tests.forked import is_killed
 from tests.operations import SESSION, change_operation, memory_id_of, store_operation
 from tests.spaces import overwrite_pages
 
-PLACES = 30
-KILLS = 12
+PLACES = 20
+KILLS = 6
 BEFORE, SINCE = 120, 20
 PAGE = 4096
 COUNTED = ("tallies", "embedded")

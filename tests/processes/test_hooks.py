@@ -124,6 +124,10 @@ def test_a_session_is_told_all_once_and_what_is_new(home: Path, project: Path, m
     start(home)
     remember(project)
     assert hook("SessionStart", project, source="startup").stdout == b""
+    given = {"session_id": "s", "cwd": str(project), "prompt": AARDVARK}
+    with Runtime(home).suspended("gateway"):
+        late = run(json.dumps(given).encode(), "UserPromptSubmit", REMEMBRANCER_HOOK_WAIT_S="0.1")
+    assert late.stdout == b"", "it is not waited for, and the next prompt is the first"
     told = wait_until(lambda: prompted(project, AARDVARK))
     assert "short answers" in told
     assert "aardvark" in told
@@ -147,16 +151,6 @@ def test_a_session_is_told_all_once_and_what_is_new(home: Path, project: Path, m
     hook("PreCompact", project, trigger="manual")
     assert "short answers" in wait_until(lambda: prompted(project, AARDVARK))
     wait_until(lambda: ("system", "We spoke of aardvarks.") in rows(home, TURNS))
-
-
-def test_a_late_memory_is_not_waited_for_and_the_next_prompt_is_the_first(home: Path, project: Path) -> None:
-    start(home)
-    remember(project)
-    given = {"session_id": "s", "cwd": str(project), "prompt": AARDVARK}
-    with Runtime(home).suspended("gateway"):
-        finished = run(json.dumps(given).encode(), "UserPromptSubmit", REMEMBRANCER_HOOK_WAIT_S="0.1")
-    assert finished.stdout == b""
-    assert "short answers" in prompted(project, AARDVARK)
 
 
 def without_reader(event: str, project: Path, **given: Any) -> bytes:

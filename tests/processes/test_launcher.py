@@ -57,7 +57,7 @@ def assert_nothing_left(paths: RuntimePaths) -> None:
     assert not FileLock(paths.runtime_lock).is_held_elsewhere()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])  # the other tests here end it by SIGTERM
 def test_a_signal_stops_everything(home: Path, number: int) -> None:
     with runtime(home, settings={"REMEMBRANCER_EMBEDDERS": "2"}) as running:
         running.until_ready("gateway", "store", "embedder-1", "embedder-2")
@@ -95,11 +95,16 @@ def test_a_command_never_ends_a_process_that_is_not_the_launcher(home: Path) -> 
         stranger.communicate()
 
 
-def test_a_process_of_another_release_than_its_launcher_says_so_and_is_not_started_again(
+def test_a_killed_process_takes_what_it_started_along_and_is_replaced_unless_its_release_is_another_now(
     home: Path, strange: dict[str, str]
 ) -> None:
     with runtime(home, settings=strange) as running:
-        store = running.until_ready()["store"]
+        before = running.until_ready()["store"]
+        child = int((home / "child").read_text())
+        os.kill(before.pid, signal.SIGKILL)
+        store = running.until_state("store", "ready", besides_pid=before.pid)
+        assert store.restarts == 1
+        wait_until(lambda: is_dead(child))
         (home / "of another release").touch()
         os.kill(store.pid, signal.SIGKILL)
         assert "store.log" in (running.until_state("store", "failed").error or "")
@@ -122,15 +127,6 @@ def test_the_children_of_a_killed_launcher_leave_by_themselves_also_one_that_sta
         running.process.kill()
         running.process.wait()
         assert processes_of(home) == []
-
-
-def test_a_killed_process_takes_what_it_started_along_and_is_replaced(home: Path, strange: dict[str, str]) -> None:
-    with runtime(home, settings=strange) as running:
-        before = running.until_ready()["store"]
-        child = int((home / "child").read_text())
-        os.kill(before.pid, signal.SIGKILL)
-        assert running.until_state("store", "ready", besides_pid=before.pid).restarts == 1
-        wait_until(lambda: is_dead(child))
 
 
 def mode(path: Path) -> int:
