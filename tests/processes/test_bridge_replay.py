@@ -192,20 +192,25 @@ async def test_nothing_but_the_protocol_reaches_the_output(
     assert capfd.readouterr().err.count("stray") == 2
 
 
-@pytest.mark.parametrize("number", [None, signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-async def test_a_client_that_ends_input_or_server_ends_its_session(alone: Path, number: signal.Signals | None) -> None:
+async def test_a_client_that_ends_input_or_server_ends_its_session(alone: Path) -> None:
     rig = Rig(alone, PATIENT)
     async with rig.store(), rig.running():
-        async with StdioClient(alone, environ={"REMEMBRANCER_SESSION_ID": "session:real"}) as client:
-            await until(lambda: len(rig.life) == 1)
-            if number is not None:
-                client.process.send_signal(number)
-                assert await client.process.wait() >= 0
-        await until(lambda: len(rig.life) == 2)
-        start, end = rig.life
-        assert isinstance(start, StartSession)
-        assert start.session_id == "session:real"
-        assert end == EndSession("session:real", "completed")
+        for number in (None, signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            await ends_its_session(rig, f"session:{number}", number)
+
+
+async def ends_its_session(rig: Rig, session: str, number: signal.Signals | None) -> None:
+    before = len(rig.life)
+    async with StdioClient(rig.paths.home, environ={"REMEMBRANCER_SESSION_ID": session}) as client:
+        await until(lambda: len(rig.life) == before + 1)
+        if number is not None:
+            client.process.send_signal(number)
+            assert await client.process.wait() >= 0
+    await until(lambda: len(rig.life) == before + 2)
+    start, end = rig.life[before:]
+    assert isinstance(start, StartSession)
+    assert start.session_id == session
+    assert end == EndSession(session, "completed")
 
 
 async def test_the_runtime_outlives_the_process_tree_that_started_it(home: Path, runtime: Runtime) -> None:

@@ -192,15 +192,11 @@ def test_a_prompt_to_a_damaged_memory_is_complained_of_with_what_repairs_it(home
     assert (b"doctor --repair" in finished.stderr, b"not recorded" in finished.stderr) == (True, False)
 
 
-@pytest.mark.parametrize(
-    ("event", "given"), [("SessionStart", {"source": "startup"}), ("UserPromptSubmit", {"prompt": AARDVARK})]
-)
 def test_on_a_cold_start_the_runtime_is_started_and_not_waited_for(
-    home: Path, project: Path, monkeypatch: pytest.MonkeyPatch, event: str, given: dict[str, Any]
+    home: Path, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REMEMBRANCER_HOOK_WAIT_S", "0.05")
-    whole = json.dumps({"session_id": "s", "cwd": str(project), "hook_event_name": event, **given})
-    assert run(whole.encode(), event).stdout == b""
+    assert hook("UserPromptSubmit", project, prompt=AARDVARK).stdout == b""
     is_starting = FileLock(RuntimePaths(home).start_lock).is_held_elsewhere()
     assert is_starting or is_up(RuntimePaths(home)), "nobody starts a second one meanwhile"
     wait_until(lambda: is_up(RuntimePaths(home)))

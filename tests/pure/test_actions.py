@@ -1,7 +1,5 @@
 from typing import Any
 
-import pytest
-
 from remembrancer.code.actions import (
     MOST,
     TOKENS_OF_FACT,
@@ -86,15 +84,12 @@ def test_a_word_of_most_actions_says_nothing() -> None:
 FUNCTION = Action(path="sums.py", new="def total(values):\n    return sum(values)\n")
 
 
-@pytest.mark.parametrize(("rules", "expected"), cases("actions", "names"))
-def test_a_rule_about_names_is_told_before_an_edit_that_makes_one(rules: list[str], expected: list[str]) -> None:
-    stored = [memory(f"{n}", text, cosine=0.0, created_at=NOW - 100 + n) for n, text in enumerate(rules)]
-    assert told(FUNCTION, *stored) == expected
-
-
-@pytest.mark.parametrize(("content", "forms"), cases("actions", "forms"))
-def test_the_forms_that_a_rule_speaks_of(content: str, forms: list[list[str]]) -> None:
-    assert [list(form) for form in forms_of(content)] == forms
+def test_a_rule_about_names_is_told_before_an_edit_that_makes_one() -> None:
+    for rules, expected in cases("actions", "names"):
+        stored = [memory(f"{n}", text, cosine=0.0, created_at=NOW - 100 + n) for n, text in enumerate(rules)]
+        assert told(FUNCTION, *stored) == expected, rules
+    for content, forms in cases("actions", "forms"):
+        assert [list(form) for form in forms_of(content)] == forms, content
 
 
 def test_of_a_rule_so_much_is_told_as_bears_on_the_action_and_what_it_denies_is_known() -> None:
@@ -112,13 +107,9 @@ def test_of_a_rule_so_much_is_told_as_bears_on_the_action_and_what_it_denies_is_
     assert estimate_tokens("\n".join([HEADING, *lines])) <= 120
 
 
-@pytest.mark.parametrize(("command", "looks"), cases("actions", "looks"))
-def test_a_command_that_only_looks_is_known(command: str, looks: bool) -> None:
-    assert only_looks(command) is looks
-
-
-@pytest.mark.parametrize(("called", "action"), cases("actions", "called"))
-def test_the_action_of_a_tool_is_read_in_any_clients_words(called: dict[str, Any], action: dict[str, str]) -> None:
-    found = action_of(called) or {}
-    assert found | action == found
-    assert bool(found) == bool(action)
+def test_the_action_of_a_tool_is_read_in_any_clients_words_and_a_command_that_only_looks_is_known() -> None:
+    for command, looks in cases("actions", "looks"):
+        assert only_looks(command) is looks, command
+    for called, action in cases("actions", "called"):
+        found = action_of(called) or {}
+        assert (found | action, bool(found)) == (found, bool(action)), called

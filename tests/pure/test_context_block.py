@@ -473,8 +473,6 @@ def test_a_prompt_gets_near_rules_and_what_probably_replaces_an_answer_is_given_
     assert with_lines([old, other, closed], {"old"}, 5) == [old, other, closed]
 
 
-@pytest.mark.parametrize(("is_asking", "queries"), cases("context_block", "questions"))
-def test_a_query_is_a_question_by_its_mark_or_first_words_unless_it_may_be_a_task(
-    is_asking: bool, queries: list[str]
-) -> None:
-    assert {each: is_question(each) for each in queries} == dict.fromkeys(queries, is_asking)
+def test_a_query_is_a_question_by_its_mark_or_first_words_unless_it_may_be_a_task() -> None:
+    for is_asking, queries in cases("context_block", "questions"):
+        assert {each: is_question(each) for each in queries} == dict.fromkeys(queries, is_asking)

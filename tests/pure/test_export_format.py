@@ -199,52 +199,45 @@ def sections(text: str) -> list[PortableMemory]:
     return sections_of("deploy.md", text, 1e9, PROJECT.id, kind_of)[0]
 
 
-@pytest.mark.parametrize("case", cases("export_format", "sections"))
-def test_each_section_of_a_note_is_a_memory(case: dict[str, Any]) -> None:
-    assert [[each.kind, each.content] for each in sections(case["text"])] == case["memories"]
+def lines_known(note: str) -> set[str]:
+    return set[str]().union(*(lines_imported(each.content) for each in sections(note)))
 
 
-@pytest.mark.parametrize("case", cases("export_format", "sections"))
-def test_the_memories_of_a_note_have_all_of_its_lines_but_ticked_items_and_links(case: dict[str, Any]) -> None:
-    known = set[str]().union(*(lines_imported(each.content) for each in sections(case["text"])))
-    missing = lines_of(shown_chunk(case["text"].strip(), 0)) - known
-    assert all(each.lower().startswith("x]") or ".md)" in each for each in missing), missing
+def test_each_section_of_a_note_is_a_memory_and_they_have_all_lines_but_ticked_items_and_links() -> None:
+    for case in cases("export_format", "sections"):
+        assert [[each.kind, each.content] for each in sections(case["text"])] == case["memories"]
+        missing = lines_of(shown_chunk(case["text"].strip(), 0)) - lines_known(case["text"])
+        assert all(each.lower().startswith("x]") or ".md)" in each for each in missing), missing
 
 
-@pytest.mark.parametrize(("note", "before", "is_hidden"), cases("export_format", "imported"))
-def test_a_note_is_hidden_by_its_memories_unless_a_line_was_changed_or_an_item_ticked(
-    note: str, before: str, is_hidden: bool
-) -> None:
-    known = set[str]().union(*(lines_imported(each.content) for each in sections(before)))
-    assert is_imported(note, known) is is_hidden
+def test_a_note_is_hidden_by_its_memories_unless_a_line_was_changed_or_an_item_ticked() -> None:
+    for note, before, is_hidden in cases("export_format", "imported"):
+        assert is_imported(note, lines_known(before)) is is_hidden, note
+    assert len(lines_imported("a: " * 1000)) <= 1 + MOST_HEADINGS, "only the first parts of a line may be headings"
 
 
-def test_only_the_first_parts_of_a_long_line_may_be_headings() -> None:
-    assert len(lines_imported("a: " * 1000)) <= 1 + MOST_HEADINGS
+def day_at(day: str) -> float | None:
+    return datetime.fromisoformat(f"{day}T00:00Z").timestamp() if day else None
 
 
-@pytest.mark.parametrize(("text", "days"), cases("export_format", "days"))
-def test_a_memory_of_a_section_is_of_the_day_that_it_or_its_heading_begins_or_ends_with(
-    text: str, days: list[str]
-) -> None:
-    dates = [datetime.fromisoformat(f"{day}T00:00Z").timestamp() if day else None for day in days]
-    assert [each.occurred_at for each in sections(text)] == dates
+def test_a_memory_of_a_section_is_of_the_day_that_it_or_its_heading_begins_or_ends_with() -> None:
+    for text, days in cases("export_format", "days"):
+        assert [each.occurred_at for each in sections(text)] == list(map(day_at, days)), text
 
 
-@pytest.mark.parametrize(("path", "note", "is_dated"), cases("export_format", "dated_notes"))
-def test_the_memories_of_minutes_are_of_the_day_of_their_note(path: str, note: str, is_dated: bool) -> None:
-    made, *_ = sections_of(path, note, 1e9, PROJECT.id, kind_of)
+def test_the_memories_of_minutes_are_of_the_day_of_their_note() -> None:
     day = datetime(1999, 5, 4, tzinfo=UTC).timestamp()
-    assert {each.occurred_at for each in made if each.due is None} == {day if is_dated else None}
-    assert {each.due for each in made if each.kind == "open_end"} <= {day + 3 * 86_400}, "Friday after the day"
+    for path, note, is_dated in cases("export_format", "dated_notes"):
+        made, *_ = sections_of(path, note, 1e9, PROJECT.id, kind_of)
+        assert {each.occurred_at for each in made if each.due is None} == {day if is_dated else None}, note
+        assert {each.due for each in made if each.kind == "open_end"} <= {day + 3 * 86_400}, "Friday after the day"
 
 
-@pytest.mark.parametrize(("title", "at", "day"), cases("export_format", "without_year"))
-def test_a_date_without_a_year_is_the_last_one_unless_it_is_still_to_come(title: str, at: str, day: str) -> None:
-    (made,), *_ = sections_of(
-        "a.md", f"{title}\nIt leaks.", datetime.fromisoformat(at).timestamp(), PROJECT.id, kind_of
-    )
-    assert made.occurred_at == (datetime.fromisoformat(f"{day}T00:00Z").timestamp() if day else None)
+def test_a_date_without_a_year_is_the_last_one_unless_it_is_still_to_come() -> None:
+    for title, written, day in cases("export_format", "without_year"):
+        at = datetime.fromisoformat(written).timestamp()
+        (made,), *_ = sections_of("a.md", f"{title}\nIt leaks.", at, PROJECT.id, kind_of)
+        assert made.occurred_at == day_at(day), (title, written)
 
 
 def test_a_section_that_says_the_same_is_the_same_memory_and_what_is_ticked_off_is_none() -> None:

@@ -116,11 +116,10 @@ def hooks(tmp_path: Path) -> Intake:
     return Intake(tmp_path)
 
 
-@pytest.mark.parametrize(("client", "name", "given", "expected"), cases("hook_input", "clients"))
-def test_each_clients_input_is_recorded(
-    client: str, name: str, given: dict[str, Any], expected: dict[str, Any]
-) -> None:
-    assert recorded(change(hook.EVENTS_BY_NAME.get(name, name), hook.bounded(given), client=client)) == expected
+def test_each_clients_input_is_recorded() -> None:
+    for client, name, sent, expected in cases("hook_input", "clients"):
+        event = hook.EVENTS_BY_NAME.get(name, name)
+        assert recorded(change(event, hook.bounded(sent), client=client)) == expected, (client, name)
 
 
 @pytest.mark.parametrize(("event", "about", "expected"), cases("hook_input", "earlier"))
@@ -304,14 +303,9 @@ def test_each_member_is_kept_within_its_limit_in_a_form_that_can_be_sent(members
     msgspec.msgpack.encode(hook.bounded(members))
 
 
-@pytest.mark.parametrize(("environ", "given", "session"), cases("hook_input", "sessions"))
-def test_the_session_is_known_by_a_variable_or_the_input(
-    environ: dict[str, str], given: dict[str, Any], session: str
-) -> None:
-    assert hook.session_of(given, environ) == session
-
-
-def test_the_client_and_the_directory_are_known_by_the_input_unless_named(tmp_path: Path) -> None:
+def test_the_session_the_client_and_the_directory_are_known_by_the_input_unless_named(tmp_path: Path) -> None:
+    for environ, sent, session in cases("hook_input", "sessions"):
+        assert hook.session_of(sent, environ) == session
     with pytest.raises(ValueError, match="session_id"):
         hook.session_of({"session_id": 3}, {})
     here, deep = str(Path.cwd()), str(tmp_path / "deep")

@@ -88,14 +88,11 @@ def test_a_note_that_names_no_file_goes_into_the_log_of_its_day_in_a_place_that_
         daily_note(at, ("MEMORY.md",))
 
 
-@pytest.mark.parametrize(("before", "content", "after"), cases("notes", "appended"))
-def test_appended_is_after_a_blank_line(before: str, content: str, after: str) -> None:
-    assert edited(before, content, "append", None).text == after
-
-
-@pytest.mark.parametrize(("heading", "before", "after"), cases("notes", "under_headings"))
-def test_appended_under_a_heading_is_before_the_next_one(heading: str, before: str, after: str) -> None:
-    assert edited(NOTE, "- Redis", "append", heading).text == NOTE.replace(before, after)
+def test_appended_is_after_a_blank_line_and_under_a_heading_before_the_next_one() -> None:
+    for before, content, after in cases("notes", "appended"):
+        assert edited(before, content, "append", None).text == after
+    for heading, before, after in cases("notes", "under_headings"):
+        assert edited(NOTE, "- Redis", "append", heading).text == NOTE.replace(before, after), heading
 
 
 def test_replaced_is_a_section_or_the_whole_given_back_and_no_more_than_can_be_shown() -> None:

@@ -291,14 +291,10 @@ def test_a_memory_is_as_near_as_its_nearest_passage_and_a_long_one_also_by_its_f
 
 
 # --- What is asked and told.
-@pytest.mark.parametrize(("query", "expected"), cases("ranking", "messages"))
-def test_a_message_has_several_sentences_of_which_the_first_is_no_question(query: str, expected: bool) -> None:
-    assert is_message(query) is expected
-
-
-@pytest.mark.parametrize(("query", "expected"), cases("ranking", "users"))
-def test_users_ask_about_themselves_in_the_first_person(query: str, expected: bool) -> None:
-    assert asks_about_user(query) is expected
+def test_a_message_begins_with_no_question_and_users_ask_about_themselves_in_the_first_person() -> None:
+    for rows, reads in (("messages", is_message), ("users", asks_about_user)):
+        for query, expected in cases("ranking", rows):
+            assert reads(query) is expected, query
 
 
 @given(st.floats(-0.5, 0.9), st.floats(0.0, 5.0))

@@ -108,15 +108,12 @@ def test_a_memory_is_named_with_or_without_its_prefix_and_other_uris_are_unknown
 
 
 # --- A remembered text as it is shown: what is taken out of it, and what scripts and pictures need and keep.
-@pytest.mark.parametrize("text", cases("shown_text", "kept"))
-def test_what_a_script_or_a_picture_needs_stays(text: str) -> None:
-    assert harmless(text) == text
-    assert neutralised_value({text: [text, 1, None, True]}) == {text: [text, 1, None, True]}
-
-
-@pytest.mark.parametrize(("text", "shown"), cases("shown_text", "hidden"))
-def test_what_steers_or_is_not_seen_goes(text: str, shown: str) -> None:
-    assert neutralised(text) == shown
+def test_what_a_script_or_a_picture_needs_stays_and_what_steers_or_is_not_seen_goes() -> None:
+    for text in cases("shown_text", "kept"):
+        assert harmless(text) == text
+        assert neutralised_value({text: [text, 1, None, True]}) == {text: [text, 1, None, True]}
+    for text, shown in cases("shown_text", "hidden"):
+        assert neutralised(text) == shown
 
 
 @given(st.text(max_size=60))
