@@ -108,6 +108,9 @@ FIRST_WORDS: Final = 6
 """The verb of a task is among its first words: "Petra must still sign …"."""
 _MOVES: Final = 0.15
 """A text that moves an open end is at least this likely to be one itself."""
+_POSTPONED: Final = re.compile(
+    r"\b(?:later|moved|postponed|put off|rescheduled|wait|verlegt|verschoben)\b", re.IGNORECASE
+)
 LONGEST_DAY: Final = 80
 """In characters. Reading all that follows each day would take minutes for a long text with many days."""
 MOST_DEADLINES: Final = 10
@@ -241,9 +244,11 @@ def can_stand_for(one: ShownFields, other: ShownFields) -> bool:
 
 
 def closes(text: str, at: float, is_fact: bool, task: str, due: float | None) -> bool:
-    """True if a text says that an open end is done, or is a fact that names no future day other than `due`."""
+    """True if a text says that an open end is done, or is a fact that neither postpones it nor names a future day other
+    than `due`."""
     days = moved_to(text, at, due), due and due_of_open_end(text, at, UTC)
-    return says_done(text, task) or (is_fact and not any(day and at < day != due for day in days))
+    is_moved = _POSTPONED.search(text) or any(day and at < day != due for day in days)
+    return says_done(text, task) or (is_fact and not is_moved)
 
 
 def _day_of(named: re.Match[str], now: datetime, is_over: bool) -> datetime:
