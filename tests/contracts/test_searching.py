@@ -16,7 +16,7 @@ from remembrancer.actors.store.records.found_entities import ENOUGH, FEW
 from remembrancer.actors.store.records.search import BM25, expression_of
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.records.types import Filters, Phrase
-from remembrancer.actors.store.retrieval.graph import MAX_ROWS, MIN_ROWS, Graph, Node, Summary
+from remembrancer.actors.store.retrieval.graph import MIN_ROWS, Graph, Node, Summary
 from remembrancer.actors.store.retrieval.question import phrases_and_units
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.reads import Direction
@@ -246,9 +246,10 @@ def test_a_hubs_edges_are_bounded_and_it_says_so(rig: RecordsRig) -> None:
     assert graph.memory_counts([hub]) == {hub: count}
 
 
-def test_the_memories_of_other_sessions_hide_nothing_of_a_hub(rig: RecordsRig) -> None:
+def test_the_memories_of_other_sessions_hide_nothing_of_a_hub(rig: RecordsRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("remembrancer.actors.store.retrieval.graph.MAX_ROWS", 100)
     shown = rig.say("shown", "Hub", "Spoke")
-    say_many(rig, (("Hub", f"Other{n}") for n in range(MAX_ROWS + 100)), **THEIRS)
+    say_many(rig, (("Hub", f"Other{n}") for n in range(200)), **THEIRS)
     graph = graph_of(rig)
     (hub,) = graph.nodes_with(["hub"])
     found = graph.edges([hub])
@@ -264,7 +265,7 @@ whose = st.sampled_from(["mine", "theirs", "shared"])
 said = st.lists(st.tuples(st.lists(relations, max_size=4, unique=True), whose, st.booleans()), max_size=8)
 
 
-@settings(max_examples=25)
+@settings(max_examples=settings().max_examples // 2)
 @given(said)
 def test_edges_are_what_visible_memories_say(
     tmp_path: Path, memories: list[tuple[list[tuple[str, str]], str, bool]]

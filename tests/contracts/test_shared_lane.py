@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from remembrancer.actors.store import shared_lane
@@ -88,7 +88,7 @@ FAULTS = st.sampled_from(
 )
 
 
-@settings(max_examples=40, deadline=None, phases=WITHOUT_SHRINKING, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=settings().max_examples // 2, phases=WITHOUT_SHRINKING)
 @given(
     st.lists(STEPS, min_size=3, max_size=24),
     st.lists(st.tuples(st.integers(0, 2), FAULTS, st.integers(0, 900)), min_size=24, max_size=24),

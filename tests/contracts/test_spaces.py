@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, get_args
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remembrancer.actors.sqlite_file import SqliteFile
@@ -171,7 +171,7 @@ def test_what_is_asked_all_the_time_costs_no_more_in_a_space_of_many(tmp_path: P
     with closing(SqliteFile(tmp_path / "memory.db", MEMORY)) as database:
         records = Records(database, PROJECT.id, lambda: REQUESTED_AT)
         costs: list[dict[str, int]] = []
-        for numbers in (range(50), range(50, 1000)):
+        for numbers in (range(50), range(50, 500)):
             apply(records, [store_operation(f"{number}", f"lamp {number}") for number in numbers])
             found = texts_of(records, pending(records, MODEL)).items()
             records.save_embeddings(MODEL, [embedded(number, text) for number, text in found])
@@ -246,12 +246,12 @@ async def test_many_projects_take_few_threads_and_descriptors(tmp_path: Path) ->
     files = HomeSpaces(RuntimePaths(tmp_path), committer, time.time, lambda _: None)
     threads, opened = threading.active_count(), descriptors()
     try:
-        for number in range(80):
+        for number in range(20):
             records = await files.project(ProjectRef(f"p_{number:012x}", f"/{number}"))
             records.counts(None)
         assert threading.active_count() - threads <= 3
         assert descriptors() - opened <= 12
-        assert {records.name for records in files} == {USER, *(f"p_{number:012x}" for number in range(80))}
+        assert {records.name for records in files} == {USER, *(f"p_{number:012x}" for number in range(20))}
     finally:
         committer.close()
         files.close()
@@ -412,7 +412,7 @@ PLACES = st.sampled_from([OURS, LANE, USER, THEIRS])
 MEMORIES = st.tuples(PLACES, st.sampled_from(["alice", "bob"]), st.booleans(), st.booleans())
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=settings().max_examples // 4)
 @given(st.lists(MEMORIES, min_size=1, max_size=12))
 def test_of_two_viewers_none_sees_what_is_the_others(stored: list[tuple[str, str, bool, bool]]) -> None:
     with TemporaryDirectory() as directory, closing(SqliteFile(Path(directory) / "memory.db", MEMORY)) as database:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.actors.store.records.memory_rows import digest_of
@@ -180,7 +180,6 @@ steps = st.lists(
 
 
 @given(steps)
-@settings(max_examples=40, deadline=None)
 def test_any_changes_leave_what_records_have(
     tmp_path_factory: pytest.TempPathFactory, history: list[tuple[str, int]]
 ) -> None:
