@@ -368,7 +368,7 @@ def test_two_hundred_texts_that_would_be_markup_are_texts(visit: Visit) -> None:
         part = PAYLOADS[start : start + 20]
         ids = [visit.stored(each, summary=each[:60], tags=["t", tag_of(each)]) for each in part]
         pages = [visit.get(f"/memory/{each}", done=each, undo=each, session=each) for each in ids]
-        pages += [visit.get("/", q=each, tag=each, since="", session=each, **{"not": each}) for each in part[:5]]
+        pages += [visit.get("/", q=each, tag=each, since="", session=each, **{"not": each}) for each in part[:2]]
         pages.append(visit.get())
         pages.append(
             visit.do(f"/memory/{ids[0]}/edit", content=f"{part[1]}\n{part[0]}", kind="fact", tags=tag_of(part[2]))

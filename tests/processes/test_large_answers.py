@@ -7,7 +7,7 @@ from remembrancer.memory.limits import MAX_ANSWER_BYTES
 from tests.cases import cases
 from tests.runtime import Runtime, Session
 
-MEMORIES = 30
+MEMORIES = 12
 LETTERS = 195_000
 AT_ONCE = 10
 TOOLSETS = {"REMEMBRANCER_TOOLSETS": "memory,admin,graph,nodes"}

@@ -66,10 +66,11 @@ def test_a_configuration_that_lies_elsewhere_is_found_there() -> None:
     assert found.items() >= cases("clients", "moved").items()
 
 
-@pytest.mark.parametrize(("client", "section", "entry"), cases("clients", "forms"))
-def test_each_client_gets_its_own_form_of_the_entry(client: str, section: str, entry: dict[str, Any]) -> None:
-    assert json.loads(added("", client)) == {section: {"remembrancer": entry if "command" in entry else ENTRY | entry}}
-    assert added("", client).endswith("}\n")
+def test_each_client_gets_its_own_form_of_the_entry() -> None:
+    for client, section, entry in cases("clients", "forms"):
+        whole = entry if "command" in entry else ENTRY | entry
+        assert json.loads(added("", client)) == {section: {"remembrancer": whole}}, client
+        assert added("", client).endswith("}\n"), client
 
 
 # --- the command ---
@@ -204,14 +205,11 @@ def test_codex_gets_a_table_and_loses_it_and_keeps_all_other_lines_as_they_are()
     assert "# the good one" in text
 
 
-@pytest.mark.parametrize("text", cases("clients", "codex_entries"))
-def test_an_entry_of_codex_is_replaced_in_whatever_form_it_is_written(text: str) -> None:
-    assert tomllib.loads(added(text, "codex")) == {**tomllib.loads(text), "mcp_servers": {"remembrancer": ENTRY}}
-
-
-@pytest.mark.parametrize(("client", "text"), cases("clients", "no_trace"))
-def test_a_removed_entry_leaves_no_trace_at_the_end_of_a_file(client: str, text: str) -> None:
-    assert removed(added(text, client), client) == text
+def test_an_entry_is_replaced_in_whatever_form_it_is_written_and_leaves_no_trace_at_the_end_of_a_file() -> None:
+    for text in cases("clients", "codex_entries"):
+        assert tomllib.loads(added(text, "codex")) == {**tomllib.loads(text), "mcp_servers": {"remembrancer": ENTRY}}
+    for client, text in cases("clients", "no_trace"):
+        assert removed(added(text, client), client) == text
 
 
 @given(st.dictionaries(st.text(max_size=6), st.text(max_size=8), max_size=3))

@@ -110,11 +110,10 @@ def test_a_class_is_cut_into_its_members_under_the_path_of_their_names() -> None
     assert named["connect"].head == "async def connect( host: str, ) -> Pool"
 
 
-@pytest.mark.parametrize("language", SAMPLES)
-def test_a_definition_of_each_language_has_its_kind_and_its_name(language: str) -> None:
-    text, kind, name = SAMPLES[language]
-    assert parser_of(language) is not None
-    assert (kind, name) in [(chunk.kind, chunk.name) for chunk in chunks_of(text, language)]
+def test_a_definition_of_each_language_has_its_kind_and_its_name() -> None:
+    for language, (text, kind, name) in SAMPLES.items():
+        assert parser_of(language) is not None, language
+        assert (kind, name) in [(chunk.kind, chunk.name) for chunk in chunks_of(text, language)], language
 
 
 def defined(source: Source, body: Any, above: str = "") -> Iterator[tuple[str, str]]:
@@ -136,12 +135,10 @@ def test_every_definition_of_a_language_has_the_path_of_its_names(language: str)
     assert dict(defined(source, source.root)) == names
 
 
-@pytest.mark.parametrize("language", COMMENTS)
-def test_a_definition_has_the_comment_before_it_and_all_its_parts_in_one_chunk(language: str) -> None:
-    text, name, within = COMMENTS[language]
-    (chunk,) = [chunk for chunk in chunks_of(text, language) if chunk.name == name and chunk.kind != "block"]
-    assert "Keeps them." in chunk.text
-    assert within in chunk.text
+def test_a_definition_has_the_comment_before_it_and_all_its_parts_in_one_chunk() -> None:
+    for language, (text, name, within) in COMMENTS.items():
+        (chunk,) = [chunk for chunk in chunks_of(text, language) if chunk.name == name and chunk.kind != "block"]
+        assert ("Keeps them." in chunk.text, within in chunk.text) == (True, True), language
 
 
 def test_a_class_is_cut_into_its_members_a_long_function_and_what_has_no_grammar_at_lines() -> None:
@@ -181,14 +178,9 @@ def test_no_chunk_is_longer_than_allowed(lines: list[str]) -> None:
 
 
 # --- Names are found by their parts, and words by their stems.
-@pytest.mark.parametrize(
-    "word", ["getHTTPResponse", "get_http_response", "GetHttpResponse", "GET_HTTP_RESPONSE", "getHttpResponses"]
-)
-def test_a_name_is_found_by_its_parts_however_they_are_joined(word: str) -> None:
-    assert {stem("get"), stem("http"), stem("response")} <= set(terms_of(word))
-
-
-def test_names_are_found_whole_and_by_pairs_and_a_question_names_code_by_its_form() -> None:
+def test_names_are_found_whole_and_by_parts_and_a_question_names_code_by_its_form() -> None:
+    for word in ["getHTTPResponse", "get_http_response", "GetHttpResponse", "GET_HTTP_RESPONSE", "getHttpResponses"]:
+        assert {stem("get"), stem("http"), stem("response")} <= set(terms_of(word)), word
     assert "gethttpresponse" in terms_of("getHttpResponse")
     assert "_private_name".strip("_") in terms_of("_private_name")
     assert "größe" in terms_of("größe")
