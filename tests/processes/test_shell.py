@@ -291,7 +291,7 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
     assert f"--supersedes {old}'." in asked
     assert "\tchanged in part by “Backups are kept for 60 days" in shell("list", "--review")
     shell("edit", old, "--both")
-    older, newer = "Anna reviews the database migrations", "Database migrations are reviewed by Piotr"
+    older, newer = "Anna reviews the database migrations", "Database migrations are reviewed by Piotr now"
     old = shell.json("add", older)["memory_id"]
     shell.until_drained()
     assert "Perhaps “Database migrations are reviewed" in shell.run("add", newer).stderr, "of itself, not of the next"
