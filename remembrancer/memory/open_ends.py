@@ -102,7 +102,9 @@ _END: Final = {
 _INFINITIVES: Final = dict(pair.split("-") for pair in _LISTS["done"])
 _VERB_DONE: Final = rf"(?:\w+ed|{'|'.join(_INFINITIVES)})\b"
 _DONE: Final = re.compile(rf"(?<!\bbe )(?<!\b(?:by|of) )(?<!\b(?:for|the) )\b{_VERB_DONE}")
-_UNDONE: Final = re.compile(rf"(?:\b(?:needs?|not|never|nobody|no one|wants?|without)|n['’]t)\b[^.,;]{{0,80}}?\b{_VERB_DONE}")
+_UNDONE: Final = re.compile(
+    rf"(?:\b(?:needs?|not|never|nobody|no one|wants?|without)|n['’]t)\b[^.,;]{{0,80}}?\b{_VERB_DONE}"
+)
 _SURELY_DONE: Final = re.compile(rf"^(?:I |we )?{_VERB_DONE}|\b(?:is|are|was|were|been|has|have) {_VERB_DONE}", re.I)
 FIRST_WORDS: Final = 6
 """The verb of a task is among its first words: "Petra must still sign …"."""
