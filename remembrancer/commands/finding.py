@@ -413,7 +413,6 @@ def _stale(where: Where) -> Report:
 def _waiting(where: Where, shows_all: bool) -> Report:
     from remembrancer.toolsets.memory.answers import iso
 
-    where.refuse_user("a project's pairs and proposals are listed together with your own")
     proposals: dict[str, Answer] = {}
     pairs: dict[tuple[str, str], tuple[str, Answer]] = {}
     pending = more = 0
@@ -426,6 +425,8 @@ def _waiting(where: Where, shows_all: bool) -> Report:
         proposals = {each["memory_id"]: each | own for each in status.get("proposals", ())} | proposals
         for pair in review.pairs:
             sides = {"newer": pair.newer, "older": pair.older}
+            if where.user and any(each.scope != "user" for each in sides.values()):
+                continue
             about: Answer = {f"{name}_id": short(each.id) for name, each in sides.items()}
             about |= {name: each.content for name, each in sides.items()}
             about |= {f"{name}_day": local_time(iso(each.happened_at))[:10] for name, each in sides.items()}
@@ -434,7 +435,7 @@ def _waiting(where: Where, shows_all: bool) -> Report:
             about |= {"weak": True} if pair.is_weak else {}
             name = "contradictions" if pair.relation == "contradicts" else "alike"
             pairs.setdefault((pair.newer.id, pair.older.id), (name, about | own))
-    facts: Answer = {"proposals": list(proposals.values())}
+    facts: Answer = {"proposals": [] if where.user else list(proposals.values())}
     facts |= {kind: [about for name, about in pairs.values() if name == kind] for kind in ("contradictions", "alike")}
     if not any(facts.values()):
         compared = f"; {count(pending, 'memory')} not compared with others yet" if pending else ""

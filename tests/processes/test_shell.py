@@ -273,6 +273,7 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
         [line] = shell("list", "--review").splitlines()
         new = waiting[0]["newer_id"]
         assert line.split("\t") == [old, older, f"replaced by “{newer}” ({new})?"]
+        assert "Nothing is waiting" in shell("list", "--review", "--user")
         at_terminal = " ".join(shell.at_a_terminal("list", "--review")[1].split())
         assert "If only part of a memory has changed, 'remembrancer edit ID' opens it." in at_terminal
         assert f"outdated by “{newer}” ({new})?" in shell("search", older)
@@ -281,6 +282,11 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
         assert shell.pairs() == []
         assert shell.run("log").stderr == ""
         assert "similar_to" not in shell("show", old), "it says nearly the same, once"
+    mine = shell.json("add", "My desk is in room 4", "--user")["memory_id"]
+    shell.until_drained()
+    shell("add", "My desk is in room 7 now", "--user")
+    assert asyncio.run(until(lambda: shell("list", "--review", "--user").startswith(f"{mine}\t")))
+    shell("edit", mine, "--replaced")
     long = "The backups run at 02:00 to the NAS in the cellar, are kept for 30 days and are encrypted with age"
     old = shell.json("add", long)["memory_id"]
     shell.until_drained()
