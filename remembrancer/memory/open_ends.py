@@ -245,6 +245,7 @@ def can_stand_for(one: ShownFields, other: ShownFields) -> bool:
     return one.kind == other.kind and not is_report
 
 
+@lru_cache(maxsize=1024)  # Review asks about the same pairs after each write
 def closes(text: str, at: float, is_fact: bool, task: str, due: float | None) -> bool:
     """True if a text says that an open end is done, or is a fact that neither postpones it nor names a future day other
     than `due`."""
