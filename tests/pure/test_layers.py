@@ -3,12 +3,17 @@
 Who else may import whom is in pyproject.toml, held by import-linter.
 """
 
+import re
 import subprocess
 import sys
 from functools import cache
+from pathlib import Path
 
 import pytest
 
+import remembrancer
+
+ROOT = Path(remembrancer.__file__).parent
 BRIDGE = (
     *(f"remembrancer.actors.bridge.{name}" for name in ("bridge", "places", "remote", "replay", "starter")),
     *("remembrancer.config.home", "remembrancer.protocol.environment", "remembrancer.protocol.paths"),
@@ -28,6 +33,21 @@ PROCESSES = (
     "remembrancer.actors.launcher.runtime",
     "remembrancer.actors.store.actor",
 )
+
+
+def test_one_module_of_commands_opens_databases() -> None:
+    commands = (ROOT / "commands").rglob("*.py")
+    opening = [
+        path.stem for path in commands if re.search(r"^\s*(import|from) sqlite3", path.read_text(), re.MULTILINE)
+    ]
+    assert opening == ["home_reader"]
+
+
+def test_one_module_knows_what_linux_or_macos_alone_has() -> None:
+    knowing = [
+        path.stem for path in ROOT.rglob("*.py") if re.search(r"sys\.platform|/proc/|/dev/shm", path.read_text())
+    ]
+    assert sorted(knowing) == ["clients", "runtime", "system"]  # the clients' own files, and a docstring
 
 
 @cache
