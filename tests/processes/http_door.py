@@ -60,8 +60,8 @@ class Door:
     def token(self, name: str, *arguments: str) -> str:
         return done("token", "create", name, *arguments, home=self.home).strip()
 
-    def post(self, body: Any, token: str | None = None, **headers: str) -> httpx.Response:
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
+    def post(self, body: Any, token: str | None = None, **headers: str | bytes) -> httpx.Response:
+        named: dict[str, Any] = {name.replace("_", "-"): value for name, value in headers.items()}
         if token is None:
             token = self.own_token
         if token:

@@ -147,6 +147,8 @@ def test_a_token_opens_its_projects_alone_and_nothing_when_it_is_revoked(door: D
     mine, theirs = projects
     ana, ben = door.token("ana", "--project", str(mine)), door.token("ben", "--project", str(theirs))
     reader = door.token("reader", "--project", str(mine), "--read-only")
+    (books := mine.with_name("Bücher")).mkdir()
+    librarian = door.token("librarian", "--project", str(books))
     short = door.token("short", "--expires", "1h")
     path = door.home / "tokens.json"
     path.write_text(re.sub(r'("expires_at": )(\d)', r"\1-\2", path.read_text()))
@@ -162,6 +164,8 @@ def test_a_token_opens_its_projects_alone_and_nothing_when_it_is_revoked(door: D
     refused = door.call("store_memory", reader, content="no")
     assert (refused["error"], "read-only" in refused["message"]) == ("invalid_input", True)
     assert door.post(LISTED, ben, x_remembrancer_project=str(mine)).status_code == 403
+    for coding in ("utf-8", "latin-1"):
+        assert door.post(LISTED, librarian, x_remembrancer_project=str(books).encode(coding)).status_code == 200
     hidden = door.token("hidden", "--project", str(mine), "--no-user")
     assert "the user's memories" in door.call("store_memory", hidden, content="Tea", scope="user")["message"]
 
@@ -177,7 +181,7 @@ def test_a_token_opens_its_projects_alone_and_nothing_when_it_is_revoked(door: D
             for _ in stream.iter_lines():
                 assert time.monotonic() < give_up_at, "an open stream goes on"
     names = [each["name"] for each in json.loads(done("token", "list", "--json", home=door.home))["tokens"]]
-    assert names == ["ben", "reader", "short", "hidden"]
+    assert names == ["ben", "reader", "librarian", "short", "hidden"]
     for token in (ana, ben, reader):
         assert files_with(door.home, token.encode()) == []
 

@@ -416,7 +416,10 @@ class HttpServer:
     ) -> Visitor:
         """A client in the project of its request, or else in its token's first project. Raises `HttpRefusal`."""
         headers, query = exchange.headers, parse_qs(exchange.scope["query_string"].decode("latin-1"))
-        named = headers.get(PROJECT) or query.get("project", [""])[0]
+        named = headers.get(PROJECT, "")
+        with contextlib.suppress(UnicodeDecodeError):  # some clients send UTF-8, others Latin-1
+            named = named.encode("latin-1").decode()
+        named = named or query.get("project", [""])[0]
         first = grant.projects[0] if grant is not None and grant.projects else self._home
         directory = Path(named or first)
         if not directory.is_absolute() or "\0" in named:
