@@ -7,7 +7,7 @@ Code's (https://code.claude.com/docs/en/hooks), which Codex, VS Code and Qwen Co
 (https://geminicli.com/docs/hooks/reference) and Cursor (https://cursor.com/docs/hooks) use different names.
 """
 
-# ruff: noqa: PTH103, PTH104, PTH108, PTH112, PTH118, PTH120, PTH123, PTH208
+# ruff: noqa: PTH100, PTH103, PTH104, PTH108, PTH111, PTH112, PTH118, PTH120, PTH123, PTH208
 from __future__ import annotations
 
 import json
@@ -309,8 +309,8 @@ def directory_of(given: Given, environ: Mapping[str, str]) -> str:
     roots = given.get("workspace_roots")
     root = roots[0] if isinstance(roots, list) and roots else None
     for named in (environ.get("CLAUDE_PROJECT_DIR"), environ.get("REMEMBRANCER_PROJECT"), root, given.get("cwd")):
-        if isinstance(named, str) and os.path.isdir(named):
-            return named
+        if isinstance(named, str) and os.path.isdir(place := os.path.expanduser(named)):
+            return os.path.abspath(place)
     return working_directory(environ)
 
 

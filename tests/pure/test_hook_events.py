@@ -318,6 +318,8 @@ def test_the_session_the_client_and_the_directory_are_known_by_the_input_unless_
         ("", {"workspace_roots": []}, here),
     ):
         assert hook.directory_of(event, {"CLAUDE_PROJECT_DIR": project}) == directory
+    assert hook.directory_of({"cwd": deep}, {"REMEMBRANCER_PROJECT": "~"}) == str(Path.home())
+    assert hook.directory_of({"cwd": deep}, {"REMEMBRANCER_PROJECT": "."}) == here, "the gateway has another directory"
     inputs = {"cursor": {"cursor_version": "3"}, "vscode": {"hookEventName": "Stop"}, "claude-code": {}}
     assert [hook.client_of("", given) for given in inputs.values()] == list(inputs)
     assert hook.client_of("codex", inputs["cursor"]) == "codex"
