@@ -17,7 +17,7 @@ from remembrancer.actors.gateway import shown_log
 from remembrancer.actors.gateway.shown_log import ShownLog
 from remembrancer.config.project import project_of
 from remembrancer.memory.replacement import PROBABLE
-from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.errors import InvalidInput, RecordsUnusable
 from remembrancer.protocol.reads import MemoryShown
 from remembrancer.protocol.runs import ApplyRun, ChainLink, LoggedPromotion, ReviseMemory
 from remembrancer.protocol.session_life import RecordEvents, Turn
@@ -590,6 +590,12 @@ async def test_an_erasing_that_is_held_up_has_deleted_nothing_and_takes_the_quot
         assert (await us.call("erase_memory", memory_id=memory_id))["status"] == "erased"
         assert (await us.call("get_memory", memory_id=memory_id))["error"] == "not_found"
     assert turns() == [said[1:], said], "a word is no quote"
+
+
+def test_a_damaged_log_of_the_shown_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / shown_log.FILE).write_bytes(b"not a database")
+    with pytest.raises(RecordsUnusable, match=r"shown\.db cannot be read .*: delete it"):
+        ShownLog(tmp_path, 3600.0).erase(["memory:marigold"])
 
 
 @pytest.mark.parametrize("is_erased", [True, False])

@@ -14,9 +14,10 @@ import anyio
 import anyio.to_thread
 
 from remembrancer.actors.migrations import Schema, Step, drop_copies
+from remembrancer.actors.sqlite_file import as_error
 from remembrancer.memory.credentials import masked
 from remembrancer.memory.short_ids import part_of_id
-from remembrancer.protocol.errors import MemoryUnavailable, RemembrancerError
+from remembrancer.protocol.errors import RemembrancerError
 
 FILE: Final = "shown.db"
 BATCH_S: Final = 2.0
@@ -117,7 +118,7 @@ class ShownLog:
             drop_copies(self._path)
 
     def move(self, old: str, new: str) -> None:
-        """Move a project's entries to another project. Any process may call this. Raises `MemoryUnavailable`."""
+        """Move a project's entries to another project. Any process may call this. Raises the errors of `as_error`."""
         if self._path.exists():
             with _opened(self._path) as connection:
                 connection.execute("UPDATE shown SET project = ? WHERE project = ?", (new, old))
@@ -151,4 +152,4 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
             SCHEMA.migrate(connection, path)
             yield connection
     except sqlite3.Error as error:
-        raise MemoryUnavailable(f"the log of shown memories, {path}, cannot be used: {error}") from error
+        raise as_error(path, error, "delete it: it only logs which memories were shown") from error
