@@ -39,7 +39,14 @@ def directory_of(path: str) -> str:
 
 def directory_here(named: str | None = None) -> Path:
     """The given directory, or else the one named by the environment, or else the working directory."""
-    return Path(named or os.environ.get("REMEMBRANCER_PROJECT") or ".").expanduser()
+    return expanded(named or os.environ.get("REMEMBRANCER_PROJECT") or ".")
+
+
+def expanded(path: str) -> Path:
+    """The path with the home directory for a leading `~` or `~user`, unless there is no such user."""
+    with contextlib.suppress(RuntimeError):
+        return Path(path).expanduser()
+    return Path(path)
 
 
 def workspace_root(directory: str, settings: Settings) -> str:
@@ -50,7 +57,7 @@ def workspace_root(directory: str, settings: Settings) -> str:
 def is_gone(project: ProjectRef) -> bool:
     """True if a project was moved or deleted, or became (part of) another project by `git init`. Reads the disk."""
     path = Path(project.path)
-    if path.name == ".git" or (path / "HEAD").is_file():
+    if path.name == ".git" or os.path.lexists(path / "HEAD"):
         return not os.path.lexists(path)
     return project_of(path).id != project.id or not os.path.lexists(path)
 

@@ -3,11 +3,13 @@
 import asyncio
 import json
 import re
+import socket
 import threading
 import time
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import anyio
 import msgspec
@@ -489,10 +491,32 @@ async def test_a_bridge_that_cannot_be_served_is_told_why(patient_rig: Rig) -> N
             assert said in told
 
 
+async def test_a_session_that_crashes_is_refused_and_half_a_character_crashes_none(
+    quick_rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with quick_rig.running():
+        async with quick_rig.session() as client:
+            error = (await client.request("resources/read", uri="memory://\ud800"))["error"]
+            assert (error["code"], error["data"]["uri"]) == (-32002, "memory://\ud800")
+        monkeypatch.setattr(conversations, "project_of", Mock(side_effect=RuntimeError))
+        async with quick_rig.session() as client:
+            with anyio.fail_after(PATIENCE_S), pytest.raises(asyncio.IncompleteReadError):
+                await client.hear()
+            assert client.controls[-1].startswith(b"!refused the memory service failed")
+
+
 async def test_where_http_cannot_be_served_the_gateway_reports_why_and_serves_its_socket(home: Path) -> None:
     rig = Rig(home, Settings(http_port=1, http_certificate="/no/such/file.pem"))
     async with rig.running() as gateway, rig.session():
         assert (gateway.health().http_error or "").startswith("HTTP is off: ")
+
+
+async def test_pages_on_another_port_do_not_hide_that_http_is_off(home: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        rig = Rig(home, Settings(http_port=other.getsockname()[1]))
+        async with rig.running() as gateway:
+            assert "/browser" in await gateway.access.open_browser()
+            assert "already in use" in (gateway.health().http_error or "")
 
 
 async def test_an_ordered_end_answers_what_is_under_way_and_says_goodbye(quick_rig: Rig) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from remembrancer.config.named_home import named_home
-from remembrancer.config.project import directory_of, project_of, working_tree_of, workspace_root
+from remembrancer.config.project import directory_of, is_gone, project_of, working_tree_of, workspace_root
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.wire import encoder
 from tests.git import git, make_repository
@@ -73,6 +73,7 @@ def test_a_git_directory_without_a_repository_in_it_and_a_loop_of_links_fall_bac
     (tmp_path / "one").symlink_to(tmp_path / "two")
     (tmp_path / "two").symlink_to(tmp_path / "one")
     assert project_of(tmp_path / "one").id != before.id
+    assert is_gone(project_of(Path("/long" * 2000)))
 
 
 def test_a_path_that_is_not_utf_8_has_a_project_that_can_be_sent(tmp_path: Path) -> None:

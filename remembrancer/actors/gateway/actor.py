@@ -58,6 +58,7 @@ class GatewayActor(Actor):
         )
         self._queue = WriteQueue(spec.paths.write_queue, spec.settings.queue_limit)
         self._http: HttpServer | None = None
+        self._http_error: str | None = None
         self._opening = anyio.Lock()
         self._browsed = spec.paths.run / "browser"  # the browser's address, while its pages may be open
 
@@ -104,7 +105,7 @@ class GatewayActor(Actor):
                     await self._listener.open()
                     if settings.http_port:
                         async with self._opening:
-                            await self._open_http(settings)
+                            self._http_error = (await self._open_http(settings)).error
                     else:
                         with suppress(MemoryUnavailable, OSError, ValueError):  # usually, no page was open
                             await self._browser_url(urlsplit(self._browsed.read_text()).port or 0)
@@ -123,12 +124,13 @@ class GatewayActor(Actor):
 
         return McpSession
 
-    async def _open_http(self, settings: Settings) -> None:
+    async def _open_http(self, settings: Settings) -> HttpServer:
         from remembrancer.actors.gateway.http_server import HttpServer  # loads uvicorn, which is rarely needed
 
         home, no_token = self.spec.paths.home, self.spec.no_token
         self._http = HttpServer(home, settings, self._service, no_token=no_token, open_browser=self._make_browser)
         await self._tasks.start(self._http.serve)
+        return self._http
 
     def _make_browser(self) -> ASGIApp:
         from remembrancer.browser.app import Browser  # loads templates, which only the browser needs
@@ -146,16 +148,17 @@ class GatewayActor(Actor):
     async def _browser_url(self, *ports: int) -> str:
         """If HTTP is off, the browser is served locally, preferably on `ports`. Raises `MemoryUnavailable`."""
         async with self._opening:
+            http = self._http
             for port in (*ports, *BROWSER_PORTS):
-                if self._http is None or self._http.url is None:
+                if http is None or http.url is None:
                     own = msgspec.structs.replace(self.spec.settings, http_port=port, http_host="127.0.0.1")
-                    await self._open_http(own)
-            assert self._http is not None
-            if self._http.url is None:
-                raise MemoryUnavailable(self._http.error or "HTTP is off")
+                    http = await self._open_http(own)
+            assert http is not None
+            if http.url is None:
+                raise MemoryUnavailable(http.error or "HTTP is off")
             with suppress(OSError):  # for example, a full disk, which the browser's Health page shows
-                self._browsed.write_text(self._http.browser_url)
-        return self._http.browser_url
+                self._browsed.write_text(http.browser_url)
+        return http.browser_url
 
     async def _ask_status(self) -> RuntimeStatus:
         return await self.control.request(AskStatus(), timeout_s=STATUS_S)
@@ -176,7 +179,7 @@ class GatewayActor(Actor):
             store=self._store.health.state,
             pages=http.pages if http else 0,
             http=http.url if http else None,
-            http_error=http.error if http else None,
+            http_error=self._http_error,
         )
 
     def on_peer_gone(self, peer: PeerGone) -> None:

@@ -22,7 +22,7 @@ import msgspec
 
 from remembrancer.actors.gateway.elicitation import Questions
 from remembrancer.actors.gateway.session_registry import ClientConversation, SessionRegistry
-from remembrancer.config.project import project_of, working_tree_of
+from remembrancer.config.project import expanded, project_of, working_tree_of
 from remembrancer.config.reading import read_configuration
 from remembrancer.config.settings import PREFIX, Settings
 from remembrancer.memory.limits import MAX_SESSION_ID
@@ -113,7 +113,7 @@ def directory_of(hello: Hello, roots: list[str]) -> Path:
         if path is not None:
             return path
     named = hello.project or hello.environment.get(PROJECT_VARIABLE)
-    return Path(hello.directory, Path(named).expanduser()) if named else Path(hello.directory)
+    return Path(hello.directory, expanded(named)) if named else Path(hello.directory)
 
 
 def path_of_uri(uri: str) -> Path | None:
@@ -470,6 +470,7 @@ class Listener:
             await session.serve()
         except Exception:
             logger.exception("a session crashed")
+            writer.write(REFUSED + FAILED.encode() + b"\n")  # or the bridge would repeat the requests that caused it
         finally:
             self.sessions.discard(session)
             self._service.registry.left(session)

@@ -129,7 +129,8 @@ class McpSession(Session):
                 if isinstance(message, mcp.JSONRPCResponse):
                     line = msgspec.json.encode({"jsonrpc": "2.0", "id": message.id, "result": message.result})
                 else:
-                    line = message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+                    # Unlike `model_dump_json`, this accepts lone surrogates, which an error may quote.
+                    line = json.dumps(message.model_dump(by_alias=True, exclude_unset=True)).encode()
                 self._write(line + b"\n")
                 with suppress(OSError):  # `_take_lines` notes the loss
                     await self._writer.drain()
