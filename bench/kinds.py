@@ -26,13 +26,13 @@ from remembrancer.protocol.kinds import OPEN_END
 
 SENTENCES: Final = Path(__file__).with_name("kinds.jsonl")
 WEIGHTS: Final = Path(module.__file__).with_name("kinds.json")
-UNDATED: Final = ("changes", "earlier cases", "plain")
+UNDATED: Final = ("changes", "earlier cases", "plain", "short notes")
 """Authors whose sentences have no labelled due dates."""
-LEAST: Final = 3
+LEAST: Final = 4
 """The minimum number of texts in which a feature occurs."""
 LEAST_WEIGHT: Final = 3
 """In tenths. A feature with only smaller weights is dropped."""
-STRENGTH: Final = 20.0
+STRENGTH: Final = 40.0
 """The inverse of the ridge penalty."""
 
 

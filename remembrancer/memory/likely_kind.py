@@ -22,6 +22,8 @@ PROBABLE: Final = 0.6
 READ_CHARACTERS: Final = 600
 LONGEST_OPEN_END: Final = 300
 """In characters. A longer text reports on several things."""
+OPENING: Final = 3
+"""The number of words with which a text opens."""
 _DAMPING: Final = 0.4
 """The power of the number of features by which their sum is divided: a long text has more evidence, but not n times."""
 _TOKEN: Final = re.compile(
@@ -72,15 +74,20 @@ def tokens(text: str) -> Iterator[Token]:
 
 
 def features_of(text: str, known: Container[str] | None = None) -> Counter[str]:
-    """Count each word, and each two or three neighbours. Numbers, days and code are read as such, and a word that is
-    not `known` (None: all are) as its ending."""
+    """Count each word, each two or three neighbours, the opening words, and the first word with each later word.
+    Numbers, days and code are read as such, and a word that is not `known` (None: all are) as its ending."""
     words = ["^"]
     for word, sort, ending in tokens(text):
         if sort not in ("", "<mark>"):
             words.append(sort)
         else:
             words.append(word if sort or known is None or word in known else ending)
-    return neighbours([*words, "$"], 3)
+    words.append("$")
+    features = neighbours(words, 3)
+    first, *later = words[1:]
+    features.update(f"1:{word}" for word in words[1 : 1 + OPENING])
+    features.update(f"{first}&{word}" for word in set(later))
+    return features
 
 
 def neighbours(words: Sequence[str], most: int) -> Counter[str]:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from remembrancer.memory.likely_kind import Token, damped, neighbours, tokens
+from remembrancer.memory.likely_kind import OPENING, Token, damped, neighbours, tokens
 from remembrancer.memory.replacement import forms_of
 from remembrancer.memory.wording import ARTICLES, DENIALS, FUNCTION_WORDS, PREPOSITIONS, stem
 
@@ -83,11 +83,12 @@ def _read(text: str, weights: Weights) -> _Read:
 
 
 def features_of(earlier: str, later: str, weights: Weights) -> Counter[str]:
-    """Count the words, and each two neighbours, of each text without what it shares with the other one, and the
-    differences of similar texts."""
+    """Count the words, each two neighbours and the opening words of each text without what it shares with the other
+    one, both openings together, and the differences of similar texts."""
     one, other = _read(earlier, weights), _read(later, weights)
     shared = one.rarities.keys() & other.rarities.keys()
     counted = Counter(_differences(one, other, weights))
+    openings: list[list[str]] = []
     for mark, read in (("-", one), ("+", other)):
         words = ["^"]
         for (word, sort, ending), stemmed in zip(read.tokens, read.stems, strict=True):
@@ -97,7 +98,12 @@ def features_of(earlier: str, later: str, weights: Weights) -> Counter[str]:
                 words += [f"={sort}"] * (sort != "" or words[-1] != "=")
             else:
                 words.append(sort or (word if word in weights.words else ending))
-        counted.update(neighbours([*(mark + word for word in words), f"{mark}$"], 2))
+        words.append("$")
+        openings.append(words[1 : 1 + OPENING])
+        counted.update(neighbours([mark + word for word in words], 2))
+        counted.update(f"{mark}1:{word}" for word in openings[-1])
+    before, after = openings
+    counted.update(f"{' '.join(before[:most])}>{' '.join(after[:most])}" for most in (1, 2))
     return counted
 
 

@@ -307,7 +307,7 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
     assert f"\nIt replaces its earlier copy {old}\n" in shell("add", older), "it was in doubt"
     shell("undo", "--yes")
     shell("edit", old, "--both")
-    older, newer = "Lena feeds the cats", "Lena feeds the dog"
+    older, newer = "We buy bread at Moser", "We buy cakes at Moser"
     old, new = (shell.json("add", text)["memory_id"] for text in (older, newer))
     assert asyncio.run(until(shell.pairs)) == [(old, new)]
     review = shell.run("list", "--review")
