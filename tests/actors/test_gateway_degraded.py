@@ -517,7 +517,10 @@ async def test_a_queue_whose_file_was_taken_away_refuses_writes_until_it_is_open
     assert await queue.head("p_0", 10, 10_000) == [operation(1)]
 
 
-@pytest.mark.parametrize(("writes", "damaged"), [(1, slice(-4096, None)), (300, slice(-4096, None)), (1, slice(None))])
+@pytest.mark.parametrize(
+    ("writes", "damaged"),
+    [(1, slice(-4096, None)), (300, slice(-4096, None)), (300, slice(40960, 45056)), (1, slice(None))],
+)
 async def test_what_can_be_read_of_a_damaged_file_is_applied_and_writes_go_on(
     tmp_path: Path, writes: int, damaged: slice
 ) -> None:

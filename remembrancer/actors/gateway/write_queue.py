@@ -10,15 +10,16 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import anyio
 import anyio.to_thread
 import msgspec
 
 from remembrancer.actors.migrations import Schema, Step, damage_in, drop_copies
+from remembrancer.actors.repair import rebuild
 from remembrancer.actors.snapshots import snapshot_of
-from remembrancer.actors.sqlite_file import SqliteFile, places_for
+from remembrancer.actors.sqlite_file import SqliteFile
 from remembrancer.protocol.errors import (
     UNREADABLE,
     Failure,
@@ -29,7 +30,7 @@ from remembrancer.protocol.errors import (
     RecordsUnusable,
     RemembrancerError,
 )
-from remembrancer.protocol.paths import database_files, delete_database, problem_of
+from remembrancer.protocol.paths import database_files, problem_of
 from remembrancer.protocol.runs import ApplyRun, UndoRun
 from remembrancer.protocol.store_client import AWAY, StoreClient
 from remembrancer.protocol.writes import BatchApplied, Operation, StoreMemory, SubmitBatch, WriteNote, memory_id_of
@@ -54,7 +55,6 @@ SCHEMA: Final = Schema(
     )
 )
 _QUEUED: Final = "operation_id, operation, lane, memory_id, queued_at"
-_COLUMNS: Final = {"queued": _QUEUED, "rejected": f"{_QUEUED}, rejected_at, code, message"}
 USER_LANE: Final = "user"
 NOTES: Final = ".notes"
 UNREADABLE_OPERATION: Final = "unreadable"
@@ -87,8 +87,7 @@ class QueueFile:
             except RecordsUnusable as error:
                 if problem_of(path) is not None:
                     raise
-                with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as source:
-                    self._renew(source, error.__cause__ or error)
+                self._renew(error.__cause__ or error)
                 self._file = _opened(path)
         with suppress(RemembrancerError), self._action() as database:
             database.execute("DELETE FROM rejected WHERE rejected_at < ?", (time.time() - REJECTED_KEPT_S,))
@@ -105,21 +104,17 @@ class QueueFile:
         except (FileLocked, RecordsUnusable, InternalError, sqlite3.Error, OSError) as error:
             raise MemoryUnavailable(f"the write queue {self._path} cannot be used: {error}") from error
 
-    def _renew(self, source: sqlite3.Connection, why: BaseException) -> None:
-        """Set the file aside, and put a new one with the readable rows of `source` in its place."""
+    def _renew(self, why: BaseException) -> None:
+        """Set the file aside, and put a new one with its readable rows in its place."""
         fresh = self._path.with_suffix(".new")
-        delete_database(fresh)
-        with closing(_opened(fresh)) as target:
-            with target.transaction() as connection:
-                _copy_readable(source, connection)
-            ((kept,),) = target.read("SELECT count(*) FROM queued")
+        rebuild(self._path, None, fresh, partial(SCHEMA.migrate, path=None), lambda _: None)
         aside = self._path.with_suffix(f".damaged-{int(time.time())}")
         for old, new in zip(database_files(self._path), database_files(aside), strict=True):
             if old.exists():
                 old.rename(new)
         self.damage = (
-            f"the write queue's file was damaged ({why}): {kept} queued writes could be read, and will be applied. The "
-            f"old file is kept as {aside.name}"
+            f"the write queue's file was damaged ({why}): the writes that could be read will be applied. The old file "
+            f"is kept as {aside.name}"
         )
         fresh.rename(self._path)
         logger.error("the write queue was recreated", extra={"reason": self.damage})
@@ -128,7 +123,7 @@ class QueueFile:
         """Returns the number of operations set aside. Raises `MemoryUnavailable` if the file is being read, because its
         log may then still contain the memory."""
         with self._action() as database:
-            for table in _COLUMNS:
+            for table in ("queued", "rejected"):
                 database.execute(f"DELETE FROM {table} WHERE memory_id = ?", (memory_id,))  # noqa: S608 - our names
             rejected = _rejected_in(database)
         with self._explained():
@@ -202,20 +197,6 @@ def _opened(path: Path) -> SqliteFile:
         file.close()
         raise
     return file
-
-
-def _copy_readable(source: sqlite3.Connection, target: sqlite3.Connection) -> None:
-    """Copy the rows of a queue, up to the first unreadable row of each table."""
-
-    def rows(select: str) -> Iterator[tuple[Any, ...]]:
-        with suppress(sqlite3.Error):
-            yield from source.execute(select)
-
-    for table, columns in _COLUMNS.items():
-        target.executemany(
-            f"INSERT OR IGNORE INTO {table} ({columns}) VALUES {places_for(columns.split(','))}",  # noqa: S608 - our names
-            rows(f"SELECT {columns} FROM {table} ORDER BY rowid"),  # noqa: S608
-        )
 
 
 def queued_row(operation: Operation, lane: str, now: float) -> QueuedRow:
