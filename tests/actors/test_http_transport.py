@@ -150,21 +150,25 @@ async def test_a_session_is_in_use_as_long_as_its_tools_are_called_and_over_with
 
 
 @pytest.mark.parametrize(
-    "settings",
+    ("settings", "reason"),
     [
-        Settings(http_certificate="/no/such/file.pem"),
-        Settings(http_certificate=__file__),
-        Settings(http_host=f"{'a' * 64}.example"),
-        Settings(http_hosts=("a*b.example",)),
+        (
+            Settings(http_certificate="/no/such/file.pem"),
+            "certificate and its private key; /no/such/file.pem cannot be",
+        ),
+        (Settings(http_certificate=__file__), "certificate and its private key"),
+        (Settings(http_host=f"{'a' * 64}.example"), ""),
+        (Settings(http_hosts=("a*b.example",)), "whole names"),
     ],
     ids=["no certificate", "none that can be read", "no name of a host", "a pattern of names"],
 )
-async def test_a_door_that_cannot_open_says_so(home: Path, settings: Settings) -> None:
+async def test_a_door_that_cannot_open_says_so(home: Path, settings: Settings, reason: str) -> None:
     door = http_server(home, settings=settings)
     async with anyio.create_task_group() as tasks:
         await tasks.start(door.serve)
         tasks.cancel_scope.cancel()
     assert (door.url, (door.error or "").startswith("HTTP is off: ")) == (None, True)
+    assert reason in (door.error or "")
 
 
 PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'

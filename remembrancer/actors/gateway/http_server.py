@@ -201,6 +201,7 @@ class HttpServer:
         """Listen until cancelled. If that fails, the reason is logged and kept in `error`; the gateway continues."""
         host, port = self._settings.http_host, self._settings.http_port
         is_v6 = ":" in host
+        certificate = self._settings.http_certificate
         config = uvicorn.Config(
             self._serve_app,
             http="h11",
@@ -215,14 +216,18 @@ class HttpServer:
             h11_max_incomplete_event_size=MAX_HEADER_BYTES,
             timeout_graceful_shutdown=int(STOP_S),
             timeout_keep_alive=IDLE_S,
-            ssl_certfile=self._settings.http_certificate,
+            ssl_certfile=certificate and Path(certificate).expanduser(),
         )
         try:
             if host not in LOOPBACK and self._no_token:
                 raise InvalidInput(f"--no-token is only allowed with a loopback address (127.0.0.1), not with {host}")
             if any("*" in name for name in self._settings.http_hosts):
                 raise InvalidInput("http_hosts must contain whole names, not patterns")
-            config.load()  # reads the certificate
+            try:
+                config.load()
+            except OSError as error:
+                what = "a PEM file with the certificate and its private key"
+                raise InvalidInput(f"http_certificate must be {what}; {certificate} cannot be used: {error}") from error
             listener = socket.create_server(
                 (host, port), family=socket.AF_INET6 if is_v6 else socket.AF_INET, backlog=1024
             )
@@ -233,9 +238,8 @@ class HttpServer:
             return
         self._allow_names(listener.getsockname()[1])
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # without it, a body waits 40 ms for an ACK
-        tls = bool(self._settings.http_certificate)
         address = f"[{host}]" if is_v6 else host
-        self.url = f"{'https' if tls else 'http'}://{address}:{listener.getsockname()[1]}{PATH}"
+        self.url = f"{'https' if certificate else 'http'}://{address}:{listener.getsockname()[1]}{PATH}"
         task_status.started()
         self._server = QuietServer(config)
         with listener:

@@ -107,13 +107,15 @@ class QueueFile:
     def _renew(self, why: BaseException) -> None:
         """Set the file aside, and put a new one with its readable rows in its place."""
         fresh = self._path.with_suffix(".new")
-        rebuild(self._path, None, fresh, partial(SCHEMA.migrate, path=None), lambda _: None)
+        repaired = rebuild(self._path, None, fresh, partial(SCHEMA.migrate, path=None), lambda _: None)
+        lost = [row for row in repaired.lost if row.table == "queued"]
         aside = self._path.with_suffix(f".damaged-{int(time.time())}")
         for old, new in zip(database_files(self._path), database_files(aside), strict=True):
             if old.exists():
                 old.rename(new)
         self.damage = (
-            f"the write queue's file was damaged ({why}): the writes that could be read will be applied. The old file "
+            f"the write queue's file was damaged ({why}). Queued writes lost: "
+            f"{'unknown' if 'queued' in repaired.incomplete else len(lost)}; the others will be applied. The old file "
             f"is kept as {aside.name}"
         )
         fresh.rename(self._path)
