@@ -17,7 +17,7 @@ from remembrancer.protocol.errors import FileUnusable, RecordsUnusable, SchemaTo
 from remembrancer.protocol.paths import move_into_place, sync_directory
 
 WAIT_S: Final = 2.0
-"""The maximum wait for another program's lock when a version is read."""
+"""The maximum wait for another program's lock before a file is copied or its version is read."""
 STEPS: Final = 100
 """An upper bound for the steps of a release, the patches of a minor release, and the minor releases of a major one."""
 SPARE_BYTES: Final = 4 * 1024 * 1024
@@ -149,17 +149,28 @@ def version_of(path: Path, wait_s: float = WAIT_S) -> int:
     """A file's version; 0 if there is no file. Changes nothing, but SQLite rolls back an interrupted creation."""
     if not path.is_file():  # a pipe would block
         return 0
-    address = path.absolute().as_uri()
-    is_open = any(path.with_name(f"{path.name}-{suffix}").exists() for suffix in ("wal", "journal"))
-    reading = "mode=ro" if is_open else "mode=ro&immutable=1"  # without leaving a log behind
     try:
-        with contextlib.closing(sqlite3.connect(f"{address}?{reading}", uri=True, timeout=wait_s)) as connection:
+        with contextlib.closing(connect_to_read(path, wait_s)) as connection:
             return _version(connection)
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode != sqlite3.SQLITE_READONLY_ROLLBACK:
             raise
-        with contextlib.closing(sqlite3.connect(f"{address}?mode=rw", uri=True, timeout=wait_s)) as connection:
+        address = f"{path.absolute().as_uri()}?mode=rw"
+        with contextlib.closing(sqlite3.connect(address, uri=True, timeout=wait_s)) as connection:
             return _version(connection)
+
+
+def is_at_rest(path: Path) -> bool:
+    """True if the file is complete by itself, without a log, and no process has it open."""
+    log, index, journal = (path.with_name(f"{path.name}-{suffix}") for suffix in ("wal", "shm", "journal"))
+    return not journal.exists() and (not log.exists() or (log.stat().st_size == 0 and not index.exists()))
+
+
+def connect_to_read(path: Path, wait_s: float, *, immutable: bool | None = None) -> sqlite3.Connection:
+    """By default, a file at rest is opened as immutable, since SQLite would leave an empty log beside it."""
+    mode = "mode=ro&immutable=1" if (is_at_rest(path) if immutable is None else immutable) else "mode=ro"
+    address = f"{path.absolute().as_uri()}?{mode}"
+    return sqlite3.connect(address, uri=True, timeout=wait_s, isolation_level=None, check_same_thread=False)
 
 
 def copy_of(path: Path, release: str) -> Path:
@@ -171,8 +182,7 @@ def write_checked_copy(path: Path, target: Path, no_room: str) -> None:
     `no_room`, `RecordsUnusable` if the file is damaged, `FileUnusable`, or an SQLite error."""
     fresh = target.with_name(f"{target.name}.new")
     try:
-        address = f"{path.absolute().as_uri()}?mode=ro"
-        with contextlib.closing(sqlite3.connect(address, uri=True, isolation_level=None)) as source:
+        with contextlib.closing(connect_to_read(path, WAIT_S, immutable=False)) as source:
             source.execute("BEGIN")
             ((size,),) = source.execute("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")
             if shutil.disk_usage(path.parent).free < size + SPARE_BYTES:

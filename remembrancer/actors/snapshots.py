@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from remembrancer.actors.migrations import Schema, damage_in, write_copy
+from remembrancer.actors.migrations import Schema, connect_to_read, damage_in, is_at_rest, write_copy
 from remembrancer.actors.sqlite_file import as_error
 from remembrancer.protocol.errors import FileUnusable, RecordsUnusable, RemembrancerError
 from remembrancer.protocol.paths import problem_of
@@ -39,13 +39,11 @@ def unreadable(path: Path, error: Exception) -> RemembrancerError:
 
 @contextmanager
 def opened(path: Path) -> Iterator[sqlite3.Connection]:
-    """A read-only connection. Opening and using it may raise `sqlite3.Error`. A file in WAL mode that no process has
-    open is opened as immutable, since SQLite would leave an empty log beside it."""
+    """A read-only connection. Opening and using it may raise `sqlite3.Error`."""
     problem = problem_of(path, os.R_OK)
     if problem is not None:
         raise sqlite3.OperationalError(problem)
-    address = _address(path, immutable=_is_at_rest(path))
-    with closing(sqlite3.connect(address, uri=True, timeout=BUSY_S)) as connection:
+    with closing(connect_to_read(path, BUSY_S)) as connection:
         yield connection
 
 
@@ -63,9 +61,9 @@ def snapshot_of(path: Path, schema: Schema, *, leaves_no_log: bool = False) -> I
     try:
         version = schema.check(path, BUSY_MOMENT_S)  # also rolls back an interrupted creation
         try:
-            connection = _begin(path, immutable=leaves_no_log and _is_at_rest(path))
+            connection = _begin(path, immutable=leaves_no_log and is_at_rest(path))
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_CANTOPEN or not _is_at_rest(path):
+            if error.sqlite_errorcode != sqlite3.SQLITE_CANTOPEN or not is_at_rest(path):
                 raise
             connection = _begin(path, immutable=True)
     except sqlite3.DatabaseError as error:
@@ -75,10 +73,7 @@ def snapshot_of(path: Path, schema: Schema, *, leaves_no_log: bool = False) -> I
 
 
 def _begin(path: Path, *, immutable: bool) -> sqlite3.Connection:
-    address = _address(path, immutable=immutable)
-    connection = sqlite3.connect(
-        address, uri=True, timeout=BUSY_MOMENT_S, isolation_level=None, check_same_thread=False
-    )
+    connection = connect_to_read(path, BUSY_MOMENT_S, immutable=immutable)
     try:
         connection.execute("BEGIN")
         connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
@@ -86,16 +81,6 @@ def _begin(path: Path, *, immutable: bool) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
-
-
-def _is_at_rest(path: Path) -> bool:
-    """True if the file is complete by itself, without a log, and no process has it open."""
-    log = path.with_name(path.name + "-wal")
-    return not log.exists() or (log.stat().st_size == 0 and not log.with_name(path.name + "-shm").exists())
-
-
-def _address(path: Path, *, immutable: bool) -> str:
-    return f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if immutable else ''}"
 
 
 # --- whole copies ---

@@ -94,8 +94,8 @@ class GatewayActor(Actor):
                     tasks.start_soon(index.attend, caller)
 
                 hooks = HookIntake(paths.hooks, access.apply, access.shown_by_hook)
-                registry = self._registry = SessionRegistry(access, self._store, hooks.present)
-                registry.on_known, registry.on_left = is_known, subscriptions.close
+                registry = SessionRegistry(access, self._store, hooks.present, is_known, subscriptions.close)
+                self._registry = registry
                 notices = self._queue_notices
                 self._service = McpService(self.spec.incarnation, server, calls.call, tools, registry, notices)
                 self._listener = Listener(paths.gateway_socket, self._service, self._load_mcp, settings, tasks)

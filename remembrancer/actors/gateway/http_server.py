@@ -177,6 +177,7 @@ class HttpServer:
         self._home = home
         self._settings = settings
         self._service = service
+        self._certificate = settings.http_certificate and Path(settings.http_certificate).expanduser()
         self._tokens = Tokens(home)
         self._no_token = no_token
         self._open_browser = open_browser
@@ -201,7 +202,6 @@ class HttpServer:
         """Listen until cancelled. If that fails, the reason is logged and kept in `error`; the gateway continues."""
         host, port = self._settings.http_host, self._settings.http_port
         is_v6 = ":" in host
-        certificate = self._settings.http_certificate
         config = uvicorn.Config(
             self._serve_app,
             http="h11",
@@ -216,7 +216,7 @@ class HttpServer:
             h11_max_incomplete_event_size=MAX_HEADER_BYTES,
             timeout_graceful_shutdown=int(STOP_S),
             timeout_keep_alive=IDLE_S,
-            ssl_certfile=certificate and Path(certificate).expanduser(),
+            ssl_certfile=self._certificate,
         )
         try:
             if host not in LOOPBACK and self._no_token:
@@ -227,7 +227,8 @@ class HttpServer:
                 config.load()
             except OSError as error:
                 what = "a PEM file with the certificate and its private key"
-                raise InvalidInput(f"http_certificate must be {what}; {certificate} cannot be used: {error}") from error
+                why = f"http_certificate must be {what}; {self._certificate} cannot be used: {error}"
+                raise InvalidInput(why) from error
             listener = socket.create_server(
                 (host, port), family=socket.AF_INET6 if is_v6 else socket.AF_INET, backlog=1024
             )
@@ -239,7 +240,7 @@ class HttpServer:
         self._allow_names(listener.getsockname()[1])
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # without it, a body waits 40 ms for an ACK
         address = f"[{host}]" if is_v6 else host
-        self.url = f"{'https' if certificate else 'http'}://{address}:{listener.getsockname()[1]}{PATH}"
+        self.url = f"{'https' if self._certificate else 'http'}://{address}:{listener.getsockname()[1]}{PATH}"
         task_status.started()
         self._server = QuietServer(config)
         with listener:

@@ -55,13 +55,16 @@ class SessionRegistry:
     `of_hooks` returns the sessions that only hooks report as present."""
 
     def __init__(
-        self, access: StoreAccess, store: StoreClient, of_hooks: Callable[[], Iterable[tuple[ProjectRef, str]]] = tuple
+        self,
+        access: StoreAccess,
+        store: StoreClient,
+        of_hooks: Callable[[], Iterable[tuple[ProjectRef, str]]],
+        on_known: Callable[[ClientConversation, Caller], None],
+        on_left: Callable[[ClientConversation], None],
     ) -> None:
-        self.on_known: Callable[[ClientConversation, Caller], None] = lambda session, caller: None
-        self.on_left: Callable[[ClientConversation], None] = lambda session: None
         self._access = access
         self._store = store
-        self._of_hooks = of_hooks
+        self._of_hooks, self._on_known, self._on_left = of_hooks, on_known, on_left
         self._callers: dict[str, Caller] = {}
         """The callers, by connection key."""
         self._waiting: asyncio.Queue[Operation] = asyncio.Queue()
@@ -71,7 +74,7 @@ class SessionRegistry:
         self._stopping = False
 
     def left(self, session: ClientConversation) -> None:
-        self.on_left(session)
+        self._on_left(session)
         if session.key in self._callers:
             self._replace(session, None)
 
@@ -89,7 +92,7 @@ class SessionRegistry:
         await self._waiting.join()
 
     def known(self, session: ClientConversation, caller: Caller) -> None:
-        self.on_known(session, caller)
+        self._on_known(session, caller)
         self._replace(session, caller)
 
     def _replace(self, session: ClientConversation, caller: Caller | None) -> None:

@@ -8,7 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import anyio
 import anyio.abc
@@ -78,38 +78,32 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
-class LastAnswer(NamedTuple):
-    """An answer, and the time at which it arrived (seconds since the epoch)."""
-
-    reply: Any
-    at: float
-
-
 class LastAnswers:
-    """The last answers, by request. A request names its project and session, so nobody gets another's answer."""
+    """The last answers, by request, with the times of their arrival (seconds since the epoch). A request names its
+    project and session, so nobody gets another's answer."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[Request[Any], LastAnswer] = OrderedDict()
+        self._kept: OrderedDict[Request[Any], tuple[Any, float]] = OrderedDict()
 
     def put(self, question: Request[Any], received_at: float, reply: Any) -> None:
         if isinstance(question, FindIds):  # a short id may have become ambiguous
             return
         question = _timeless(question, received_at)
-        self._kept[question] = LastAnswer(reply, time.time())
+        self._kept[question] = reply, time.time()
         self._kept.move_to_end(question)
         if len(self._kept) > MAX_ANSWERS:
             self._kept.popitem(last=False)
 
-    def find(self, question: Request[Any], received_at: float) -> LastAnswer | None:
+    def find(self, question: Request[Any], received_at: float) -> tuple[Any, float] | None:
         return self._kept.get(_timeless(question, received_at))
 
     def last_shown(self, project: ProjectRef, session_id: str) -> tuple[tuple[RecalledMemory, ...], float] | None:
         """The memories in a session's last answer that contained any, and the time of that answer."""
-        for question, kept in reversed(self._kept.items()):
+        for question, (reply, at) in reversed(self._kept.items()):
             asker = getattr(question, "project", None), getattr(question, "session_id", None)
-            is_of_memories = isinstance(kept.reply, Recalled | GraphFound | ContextGathered)
-            if asker == (project, session_id) and is_of_memories and kept.reply.memories:
-                return kept.reply.memories, kept.at
+            is_of_memories = isinstance(reply, Recalled | GraphFound | ContextGathered)
+            if asker == (project, session_id) and is_of_memories and reply.memories:
+                return reply.memories, at
         return None
 
     def clear(self) -> None:
@@ -312,7 +306,8 @@ class StoreAccess(MemoryService):
     def _last_answer(self, question: Request[T], received_at: float, error: RemembrancerError) -> Asked[T]:
         reply: Any
         if (kept := self._answers.find(question, received_at)) is not None:
-            reply, what = kept.reply, f"This is the answer to this question as of {iso(kept.at)}."
+            reply, at = kept
+            what = f"This is the answer to this question as of {iso(at)}."
         elif isinstance(question, GatherContext) or (isinstance(question, Recall) and question.searches_memories):
             memories, at = self._answers.last_shown(question.project, question.session_id) or ((), received_at)
             what = "Nothing has been found for this session yet."
