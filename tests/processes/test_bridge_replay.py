@@ -106,6 +106,13 @@ async def test_a_client_has_its_tools_at_once_however_long_the_runtime_takes_to_
         assert (await client.store("Deployments are on Tuesdays."))["memory_id"]
 
 
+async def test_a_client_with_toolsets_of_its_own_is_never_told_of_other_tools(home: Path) -> None:
+    async with bridge(home, REMEMBRANCER_TOOLSETS="code") as client:  # which has to start a runtime
+        instructions = (await client.initialize())["instructions"]
+    assert "index_project" in instructions
+    assert "store_memory" not in instructions
+
+
 async def test_a_runtime_keeps_no_secrets_and_makes_way_when_its_sockets_are_deleted(home: Path) -> None:
     names = ("ANTHROPIC_API_KEY", "HTTPS_PROXY", "REMEMBRANCER_X_TOKEN")
     async with StdioClient(home, environ=dict.fromkeys(names, "sk-secret")) as client:

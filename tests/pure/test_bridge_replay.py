@@ -251,7 +251,7 @@ def test_what_waits_for_the_first_gateway_waits_at_least_as_long_as_others() -> 
     assert client.conversation.next_expiry() == client.now + 90.0
 
 
-def test_what_every_session_asks_first_is_answered_without_a_gateway_unless_it_has_toolsets_of_its_own() -> None:
+def test_what_every_session_asks_first_is_answered_without_a_gateway() -> None:
     prepared = PreparedAnswers(PREPARED_FILE)
     client = Client(connected=False, prepared=prepared)
     client.request(0, "initialize", protocolVersion="2025-06-18")
@@ -269,7 +269,6 @@ def test_what_every_session_asks_first_is_answered_without_a_gateway_unless_it_h
     assert not client.hears(answer(replayed[0]["id"]))
     assert not client.hears(answer(1, tools=[])), "the gateway's answer is late"
     assert [message["id"] for message in replayed[2:]] == [2, 3]
-    assert "tools/list" not in PreparedAnswers(PREPARED_FILE, own_toolsets=True).methods
 
 
 def test_what_is_open_when_the_gateway_goes_away_waits_as_long_as_the_next_one_may_take_to_start() -> None:

@@ -33,7 +33,7 @@ DEFAULT_BUDGET_S = 4.5
 START_S = 30.0
 """The time limit for starting a gateway, which may include starting the whole runtime on a slow machine."""
 PREPARED_FILE = os.path.join(os.path.dirname(__file__), "prepared_answers.json")
-"""The answers that are the same for every session. If they change, a test rewrites the file."""
+"""The answers to every session with the default toolsets. If they change, a test rewrites the file."""
 LEAVE_S = 1.5
 """The time limit for pending requests after the client's input ends. The bridge exits within 2 s."""
 CHUNK_BYTES = 64 * 1024
@@ -267,7 +267,7 @@ def _bridge(options: Mapping[str, str], environ: Mapping[str, str]) -> Bridge:
     now, places = time.time(), find_places(environ)
     whose = named_project(options.get("project"), environ)
     hello = hello_line(new_identity(now), session_id(environ, now), whose, environ, places.config)
-    prepared = PreparedAnswers(PREPARED_FILE, own_toolsets=TOOLSETS_VARIABLE in environ)
+    prepared = None if environ.get(TOOLSETS_VARIABLE) else PreparedAnswers(PREPARED_FILE)
     return Bridge(hello, Starter(places, environ), environ, prepared, 0, _claim_output())
 
 

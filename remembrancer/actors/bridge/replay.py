@@ -50,14 +50,14 @@ OpenRequest = namedtuple("OpenRequest", "message line longest patient")
 
 
 class PreparedAnswers:
-    """The answers that are the same for every session. `methods` omits those that differ in this environment."""
+    """The answers that are the same for every session with the default toolsets. `methods` are those with an answer."""
 
     METHODS = frozenset({HANDSHAKE, "tools/list", "prompts/list", "resources/list", "resources/templates/list"})
 
-    def __init__(self, path: str, *, own_toolsets: bool = False) -> None:
+    def __init__(self, path: str) -> None:
         self._path = path
         self._results: dict[str, Any] = {}
-        self.methods = self.METHODS - {"tools/list", "prompts/list"} if own_toolsets else self.METHODS
+        self.methods = self.METHODS
 
     def result(self, message: dict[str, Any]) -> Any:
         if not self._results:
