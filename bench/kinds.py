@@ -7,7 +7,7 @@ and those of a FILE from the weights fitted on all. Tasks and appointments count
 
 import argparse
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -54,9 +54,9 @@ def fitted(sentences: Sequence[Sentence]) -> Weights:
     counted = [features_of(each.text, words) for each in sentences]
     places = {name: place for place, name in enumerate(_frequent(counted))}
     rows = [
-        (row, places[name], count * damped(features))
+        (row, places[name], damped(len(features)))
         for row, features in enumerate(counted)
-        for name, count in features.items()
+        for name in features
         if name in places
     ]
     row, column, value = zip(*rows, strict=True)
@@ -69,7 +69,7 @@ def fitted(sentences: Sequence[Sentence]) -> Weights:
     return Weights(tuple(model.classes_.tolist()), tuple(np.round(model.intercept_, 3).tolist()), features)
 
 
-def _frequent(counted: Iterable[Counter[str]]) -> dict[str, None]:
+def _frequent(counted: Iterable[Collection[str]]) -> dict[str, None]:
     texts = Counter(name for features in counted for name in features)
     return {name: None for name, count in texts.items() if count >= LEAST}
 

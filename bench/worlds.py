@@ -154,7 +154,7 @@ def fit(sets: Sequence[Judged]) -> Weights:
     occurs = Counter(name for features in counted for name in features)
     places = {name: place for place, name in enumerate(n for n, count in occurs.items() if count >= LEAST_PAIRS)}
     cells = [
-        (row, places[name], SHARES[1] * count * damped(features))
+        (row, places[name], SHARES[1] * count * damped(features.total()))
         for row, features in enumerate(counted)
         for name, count in features.items()
         if name in places

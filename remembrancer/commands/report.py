@@ -221,7 +221,7 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise InvalidInput(f"nothing was changed: confirm with --yes, or at a terminal. {question}")
+        raise InvalidInput(f"{question} Nothing was changed: confirm with --yes, or at a terminal")
     click.confirm(question, err=True, abort=True)
 
 

@@ -73,8 +73,8 @@ def tokens(text: str) -> Iterator[Token]:
         before = word
 
 
-def features_of(text: str, known: Container[str] | None = None) -> Counter[str]:
-    """Count each word, each two or three neighbours, the opening words, and the first word with each later word.
+def features_of(text: str, known: Container[str] | None = None) -> set[str]:
+    """Each word, each two or three neighbours, the opening words, and the first word with each later word.
     Numbers, days and code are read as such, and a word that is not `known` (None: all are) as its ending."""
     words = ["^"]
     for word, sort, ending in tokens(text):
@@ -83,11 +83,9 @@ def features_of(text: str, known: Container[str] | None = None) -> Counter[str]:
         else:
             words.append(word if sort or known is None or word in known else ending)
     words.append("$")
-    features = neighbours(words, 3)
     first, *later = words[1:]
-    features.update(f"1:{word}" for word in words[1 : 1 + OPENING])
-    features.update(f"{first}&{word}" for word in set(later))
-    return features
+    opening = {f"1:{word}" for word in words[1 : 1 + OPENING]} | {f"{first}&{word}" for word in later}
+    return {*neighbours(words, 3), *opening}
 
 
 def neighbours(words: Sequence[str], most: int) -> Counter[str]:
@@ -96,8 +94,8 @@ def neighbours(words: Sequence[str], most: int) -> Counter[str]:
     return Counter([*words[1:-1], *map(" ".join, chain.from_iterable(groups))])
 
 
-def damped(features: Mapping[str, int]) -> float:
-    return math.pow(max(sum(features.values()), 1), -_DAMPING)
+def damped(features: int) -> float:
+    return math.pow(max(features, 1), -_DAMPING)
 
 
 _WEIGHTS: Final = msgspec.json.Decoder(Weights)
@@ -112,9 +110,9 @@ def _weights() -> Weights:
 def probabilities(text: str, weights: Weights | None = None) -> Mapping[Label, float]:
     weights = weights or _weights()
     features = features_of(text, weights.features)
-    known = (weights.features[feature] for feature in features.elements() if feature in weights.features)
+    known = (weights.features[feature] for feature in features if feature in weights.features)
     sums = map(sum, zip((0,) * len(weights.labels), *known, strict=True))
-    scale = damped(features) / 10
+    scale = damped(len(features)) / 10
     powers = [math.exp(intercept + scale * each) for intercept, each in zip(weights.intercepts, sums, strict=True)]
     return dict(zip(weights.labels, (each / sum(powers) for each in powers), strict=True))
 

@@ -139,7 +139,8 @@ def _beside(token: Token) -> str:
 def _of_texts(earlier: str, later: str, weights: Weights) -> float:
     """The part of the logit that depends on the two texts alone."""
     features = features_of(earlier, later, weights)
-    return damped(features) * sum(weights.features.get(each, 0) * count for each, count in features.items()) / 100
+    summed = sum(weights.features.get(each, 0) * count for each, count in features.items())
+    return damped(features.total()) * summed / 100
 
 
 def measures_of(pair: TextPair, weights: Weights) -> list[float]:

@@ -210,6 +210,7 @@ async def test_a_question_for_open_ends_about_a_subject_finds_those_first(files:
     assert by_words[-1] == done
     assert await files.found("which tasks are left for the pilot?", strategy="keyword", limit=3)
     assert (await files.found(asked.removeprefix("anything still open on ")))[0] == reader
+    assert (await files.found("the deadline for files", strategy="keyword"))[0] == reader, "no open end has the word"
 
 
 @pytest.mark.parametrize("task", ["", "light the lantern"])

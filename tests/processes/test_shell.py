@@ -441,7 +441,7 @@ def test_what_is_erased_is_nowhere_in_the_home_any_more(shell: Shell, home: Path
     shell("search", "vault")
     shell("edit", memory_id, "--to", "user")
     erase = ("forget", "--for-good", memory_id)
-    assert "confirm with --yes, or at a terminal. the vault opens" in shell(*erase, status=exit_codes.USAGE)
+    assert "Nothing was changed: confirm with --yes, or at a terminal" in shell(*erase, status=exit_codes.USAGE)
     status, shown = shell.at_a_terminal(*erase, says="n\n")
     assert status == exit_codes.FAILED
     assert "marigold" in shown, "what is about to go is shown"

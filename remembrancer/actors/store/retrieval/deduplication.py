@@ -75,7 +75,8 @@ def show(search: Search, ranking: Ranking) -> Recalled:
     ranked, limit, of_a_time = ranking.scored[: ranking.answering], request.limit, bool(question.windows)
     if is_about_open_ends := asks_about_open_ends(request.query):
         open_ends = (ref for each in search.view.records for ref in each.top(question.filters, "due", limit))
-        ranked = [*(dict.fromkeys(open_ends, UNRANKED) | dict(ranked)).items()]
+        scored = dict(ranked)
+        ranked = [*(scored | {ref: UNRANKED for ref in open_ends if ref not in scored}).items()]
     loaded: list[Entry] = []
     kept: list[Entry] = []
     taken = 0
@@ -91,9 +92,10 @@ def show(search: Search, ranking: Ranking) -> Recalled:
     left_out = len({ref for ref, _ in ranked[:taken]} | {entry.ref for entry in loaded}) - len(kept)
     found, shown = {ref for ref, _ in ranked}, {entry.record.id for entry in kept}
     ordered = kept if of_a_time else demote_replaced(kept)
-    if is_about_open_ends:  # those with a word of the question, then likely answers and the other open ends
+    with_words = {each.ref for each in ordered if each.record.is_open and "words" in each.scores.shares}
+    if is_about_open_ends and with_words:  # then come likely answers and the other open ends
         ordered.sort(key=lambda each: not each.record.is_open and (each.record.done or each.scores.relevance < LIKELY))
-        ordered.sort(key=lambda each: not (each.record.is_open and "words" in each.scores.shares))
+        ordered.sort(key=lambda each: each.ref not in with_words)
     entries = [each for each in ordered if each.ref in found or shown.isdisjoint(each.record.superseded_by)][:limit]
     memories = tuple(
         RecalledMemory(
