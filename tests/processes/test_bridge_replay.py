@@ -144,6 +144,13 @@ async def test_a_runtime_that_cannot_be_started_is_named_as_the_reason(home: Pat
         assert "could not be started" in refused["message"], "the budget is not waited out"
 
 
+async def test_a_home_that_cannot_be_made_is_named_and_not_called_a_passing_trouble(home: Path) -> None:
+    async with bridge(home, REMEMBRANCER_HOME="/dev/null/home") as client:
+        refused = await client.request_or_error("ping")
+    assert "home /dev/null/home cannot be used: Not a directory" in refused["message"]
+    assert refused["data"]["retry_possible"] is False
+
+
 async def test_many_answers_and_a_slow_reader_lose_nothing(alone: Path) -> None:
     async with gateway(alone), bridge(alone) as client:
         await client.initialize()

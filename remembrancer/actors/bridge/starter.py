@@ -76,8 +76,8 @@ class Starter:
         self._not_before = now + self._pause_s
         self._pause_s = min(LONGEST_PAUSE_S, self._pause_s * 2)
 
-    def _fail(self, reason: str | None, status: int = 0, *, lasting: bool = False) -> None:
-        self.failure, self.status, self.is_lasting = reason, status, lasting
+    def _fail(self, reason: str | None, status: int = 0) -> None:
+        self.failure, self.status, self.is_lasting = reason, status, status in LASTING_STATUSES
 
     def tend(self, now: float) -> None:
         """Call this after a failed connection. Starts a runtime unless another process does. Sets `failure`."""
@@ -174,7 +174,7 @@ class Starter:
             if not reason.startswith(_SPEAKER):
                 reason = f"it exited with status {status}; its log is in {self._places.logs}"
             why = f"the memory service could not be started: {reason.removeprefix(_SPEAKER)}"
-            self._fail(why, status, lasting=status in LASTING_STATUSES)
+            self._fail(why, status)
         self._close_output()
 
     def _close_output(self) -> None:
