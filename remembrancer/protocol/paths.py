@@ -19,7 +19,7 @@ class RuntimePaths:
         self.start_lock = home / "start.lock"
         """Held by the one process that is starting a runtime, and by that runtime."""
         self.runtime_record = home / "runtime.json"
-        """Records which processes the launcher started, so that the next launcher can clean up after a crash."""
+        """The process id of the launcher while it runs."""
         self.store_lock = home / "store.lock"
         """Held by the store while it runs: the data has one owner."""
         self.gateway_lock = home / "gateway.lock"

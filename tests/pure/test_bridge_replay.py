@@ -29,6 +29,7 @@ from remembrancer.actors.bridge.replay import (
     MAX_OPEN_REQUESTS,
     PREPARED_AFTER_S,
     RETRY_S,
+    START_S,
     Conversation,
     LineBuffer,
     PreparedAnswers,
@@ -44,7 +45,7 @@ from remembrancer.protocol.ulids import as_ulid, new_identity
 from tests.cases import cases
 from tests.patience import PATIENCE_S
 
-BUDGET_S, START_S = 4.5, 30.0
+BUDGET_S = 4.5
 
 
 def line(**message: Any) -> bytes:
@@ -61,7 +62,7 @@ class Client:
     def __init__(
         self, *, connected: bool = True, budget_s: float = BUDGET_S, prepared: PreparedAnswers | None = None
     ) -> None:
-        self.conversation = Conversation(budget_s, START_S, prepared, b"hello\n")
+        self.conversation = Conversation(budget_s, prepared, b"hello\n")
         self.now = 100.0
         self.stamp_ms = 1_700_000_000_000
         if connected:

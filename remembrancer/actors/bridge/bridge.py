@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 DEFAULT_BUDGET_S = 4.5
 """The time limit for a gateway's answer, counted from the client's request."""
-START_S = 30.0
-"""The time limit for starting a gateway, which may include starting the whole runtime on a slow machine."""
 PREPARED_FILE = os.path.join(os.path.dirname(__file__), "prepared_answers.json")
 """The answers to every session with the default toolsets. If they change, a test rewrites the file."""
 LEAVE_S = 1.5
@@ -76,17 +74,14 @@ class Bridge:
         hello: bytes,
         starter: Starter | RemoteGateway,
         environ: Mapping[str, str],
-        prepared: PreparedAnswers | None,
-        client_in: int,
-        client_out: int,
+        prepared: PreparedAnswers | None = None,
     ) -> None:
-        self._conversation = Conversation(_budget(environ), START_S, prepared, hello)
+        self._conversation = Conversation(_budget(environ), prepared, hello)
         self._starter = starter
-        self._client_in = client_in
-        self._client_out = client_out
-        mode = os.fstat(client_out).st_mode
+        self._client_in, self._client_out = 0, _claim_output()
+        mode = os.fstat(self._client_out).st_mode
         if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):  # a terminal is shared with other programs
-            os.set_blocking(client_out, False)
+            os.set_blocking(self._client_out, False)
         self._from_client = LineBuffer(MAX_LINE_BYTES)
         self._from_gateway = LineBuffer()
         self._gateway: socket.socket | None = None
@@ -268,7 +263,7 @@ def _bridge(options: Mapping[str, str], environ: Mapping[str, str]) -> Bridge:
     whose = named_project(options.get("project"), environ)
     hello = hello_line(new_identity(now), session_id(environ, now), whose, environ, places.config)
     prepared = None if environ.get(TOOLSETS_VARIABLE) else PreparedAnswers(PREPARED_FILE)
-    return Bridge(hello, Starter(places, environ), environ, prepared, 0, _claim_output())
+    return Bridge(hello, Starter(places, environ), environ, prepared)
 
 
 def _remote_bridge(options: Mapping[str, str], environ: Mapping[str, str]) -> Bridge:
@@ -283,7 +278,7 @@ def _remote_bridge(options: Mapping[str, str], environ: Mapping[str, str]) -> Br
         project=options.get("project") or environ.get("REMEMBRANCER_PROJECT", ""),
         toolsets=environ.get(TOOLSETS_VARIABLE, ""),
     )
-    return Bridge(b"\n", remote, environ, None, 0, _claim_output())
+    return Bridge(b"\n", remote, environ)
 
 
 def main(argv: list[str]) -> int:

@@ -36,6 +36,8 @@ STREAMS = frozenset({"subscriptions/listen"})
 LONG_TOOLS = ("reflect_and_consolidate", "memory_sync")
 """Slow tools, which report a timeout themselves."""
 MAX_OPEN_REQUESTS = 512
+START_S = 30.0
+"""The time limit for starting a gateway, which may include starting the whole runtime on a slow machine."""
 RETRY_S = 0.05
 """The pause between attempts to connect: short, because a client waits while a runtime starts."""
 LONG_BUDGET_S = 130.0
@@ -77,10 +79,8 @@ class Conversation:
     """One client's conversation. Lines are passed in without their newline; the caller sends the contents of
     `to_client` and `to_gateway`, and connects at `connect_at`. Times are in seconds on a monotonic clock."""
 
-    def __init__(
-        self, budget_s: float, start_s: float, prepared: PreparedAnswers | None = None, hello: bytes = b""
-    ) -> None:
-        """`budget_s` is the time limit for an answer, `start_s` for starting a gateway. `hello` ends with a newline."""
+    def __init__(self, budget_s: float, prepared: PreparedAnswers | None = None, hello: bytes = b"") -> None:
+        """`budget_s` is the time limit for an answer. `hello` ends with a newline."""
         self.to_client = bytearray()
         self.to_gateway = bytearray()
         self.connect_at = 0.0
@@ -91,7 +91,7 @@ class Conversation:
         """True once a gateway has welcomed this conversation. Before that, the gateway may still be starting."""
         self._since = -math.inf
         self._budget_s = budget_s
-        self._start_s = max(start_s, budget_s)
+        self._start_s = max(START_S, budget_s)
         self._prepared = prepared
         self._hello = hello
         self._open: dict[RequestId | None, OpenRequest] = {}
