@@ -8,7 +8,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from importlib.resources import files
 from itertools import chain
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, cast
 
 import msgspec
 
@@ -32,6 +32,8 @@ _TOKEN: Final = re.compile(
     r"|(?P<word>[^\W\d_]+(?:['’-][^\W\d_]+)*)|(?P<mark>[^\w\s])"
 )
 _NAMED: Final = {word: f"<{name}>" for name, words in word_lists("likely_kind").items() for word in words}
+_LABEL: Final = re.compile(r"\W*(\w+)(?: \([^()\n]*\))?: ")
+_LABELS: Final = {word: cast(Kind, kind) for kind, words in word_lists("labels").items() for word in words}
 _SUFFIX: Final = re.compile(r"ing$|ed$|ly$|ion$|er$|s$")
 
 
@@ -124,7 +126,9 @@ def open_end_probability(text: str, weights: Weights | None = None) -> float:
 
 
 def likely_kind(text: str, weights: Weights | None = None) -> Kind:
-    """The kind that is `PROBABLE`, or else `fact`, like a single word."""
+    """The kind named by an opening label ("Rule: …"), or else the one that is `PROBABLE`, or else `fact`."""
+    if (label := _LABEL.match(text)) and (labelled := _LABELS.get(label[1].casefold())):
+        return labelled
     likely: dict[Kind, float] = {OPEN_END: open_end_probability(text, weights)}
     likely.update(
         (label, each)

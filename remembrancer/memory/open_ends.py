@@ -22,7 +22,7 @@ from remembrancer.protocol.kinds import OPEN_END
 from remembrancer.protocol.writes import ShownFields
 
 _HEADING: Final = re.compile(
-    r"\s*(?P<announced>next(?: steps?| up)?|open(?: ends?| points?| questions?| tasks?)?|still (?:open|to do)"
+    r"\s*(?P<announced>next(?: steps?| up)?|open(?: ends?| points?| questions?| tasks?)?|tasks?|still (?:open|to do)"
     r"|to[- ]?dos?|als nächstes|nächste schritte|(?:noch )?offen|(?:noch )?zu tun"
     r"|à faire|reste à faire|prochaines? étapes?"
     r"|pendientes?|por hacer|(?:próximos|siguientes) pasos)\s*(?:\((?P<about>[^()]*)\)\s*)?:\s*",
