@@ -478,7 +478,7 @@ PORT: Final = "the lantern port of the old pier is 8080"
 OTHER_PORT: Final = "the lantern port of the old pier is 9090 now"
 
 
-async def two_ports(gateway: Gateway) -> tuple[str, str, Callable[[], Awaitable[bool]]]:
+async def two_ports(rig: StoreRig, gateway: Gateway) -> tuple[str, str, Callable[[], Awaitable[bool]]]:
     """The ids of a memory and of one that probably replaces it, and a check that recalls say so."""
     old = await gateway.store(PORT, occurred_at=time.time() - 3 * DAY_S)
     await gateway.until_embedded()
@@ -488,11 +488,12 @@ async def two_ports(gateway: Gateway) -> tuple[str, str, Callable[[], Awaitable[
         return the((await gateway.recall("lantern port")).memories, old).possibly_superseded_by == (new,)
 
     await until(is_doubted)
+    await until(lambda: rig.rows("SELECT 1 FROM embedded WHERE compared = (SELECT max(number) FROM passages)"))
     return old, new, is_doubted
 
 
-async def test_what_was_changed_since_is_no_longer_reported_as_replaced(gateway: Gateway) -> None:
-    old, new, _ = await two_ports(gateway)
+async def test_what_was_changed_since_is_no_longer_reported_as_replaced(rig: StoreRig, gateway: Gateway) -> None:
+    old, new, _ = await two_ports(rig, gateway)
     await gateway.change(UpdateMemory(old, content="the old pier has one lantern"))
     assert (await gateway.embedding_of(new)).near == ()
 
@@ -500,9 +501,7 @@ async def test_what_was_changed_since_is_no_longer_reported_as_replaced(gateway:
 async def test_a_memory_whose_move_is_undone_is_compared_with_its_project_again(
     rig: StoreRig, gateway: Gateway
 ) -> None:
-    old, _, is_doubted = await two_ports(gateway)
-    last = "SELECT 1 FROM embedded WHERE compared = (SELECT max(number) FROM passages)"
-    await until(lambda: rig.rows(last))
+    old, _, is_doubted = await two_ports(rig, gateway)
     await gateway.change(PromoteMemory(old, "user"))
     assert not await is_doubted(), "it is in another space"
     await gateway.change(UndoChange(old))
