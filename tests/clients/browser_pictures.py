@@ -31,9 +31,7 @@ def main(folder: Path) -> None:
                 if when == "noon":
                     news = "The cache is Valkey 8, two instances with a replica, because of Redis' licence"
                     redis = call("recall_memories", number=110, query="which cache do we have?")["memories"][0]["id"]
-                    pair = call("recall_memories", number=112, query="may I deploy on Fridays?")["memories"][:2]
-                    link = {"relation": "contradicts", "target": pair[1]["id"]}
-                    call("update_memory", number=113, memory_id=pair[0]["id"], add_links=[link])
+                    call("recall_memories", number=112, query="may I deploy on Fridays?")
                     call("store_memory", number=111, content=news, kind="decision", tags=["cache"], supersedes=redis)
             walk(door, "pictures", folder)
 
