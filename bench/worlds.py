@@ -9,7 +9,8 @@ from the weights fitted on all.
 """
 
 import argparse
-from collections import Counter
+import random
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -69,6 +70,9 @@ LEAST_WEIGHT: Final = 4
 """In hundredths. A feature with a smaller weight is dropped."""
 SEVERAL: Final = 5
 """The minimum number of changes in a haystack that counts a second time."""
+SMALL: Final = 12
+PARTINGS: Final = 3
+"""The number of times that each haystack is divided into small memories."""
 AUTHOR: Final = 60.0
 """The total weight of the replaced pairs of an author with at least 20, in pairs."""
 FEW: Final = 0.6
@@ -131,9 +135,11 @@ def judged(haystack: Haystack, engine: Engine) -> Judged | None:
 
 def fit(sets: Sequence[Judged]) -> Weights:
     """Fit the weights, rounded as they are stored. A quarter of the haystacks with several changes count a second
-    time, as if told at once, since people also change what they said a moment ago (half of MemoryCode's are)."""
+    time, as if told at once, since people also change what they said a moment ago (half of MemoryCode's are); and each
+    haystack counts as several small memories, too, since every memory begins small."""
+    told = [each for each in sets if MEMORYCODE not in each.author]
     several = [each for each in sets[::4] if sum(each.replaced) >= SEVERAL and MEMORYCODE not in each.author]
-    sets = [*sets, *map(_at_once, several)]
+    sets = [*sets, *map(_at_once, several), *(_in_parts(each, seed) for each in told for seed in range(PARTINGS))]
     texts = {text for each in sets for text in each.texts}
     words = Counter(word for text in texts for word in {token.sort or token.word for token in tokens(text)})
     bare = Weights(len(texts), {word: count for word, count in words.items() if count >= FREQUENT})
@@ -175,6 +181,30 @@ def fit(sets: Sequence[Judged]) -> Weights:
 
 def _at_once(each: Judged) -> Judged:
     return each._replace(pairs=[pair._replace(apart_s=APART_S) for pair in each.pairs])
+
+
+def _in_parts(each: Judged, seed: int) -> Judged:
+    """The pairs that remain if a haystack is divided at random into memories of some `SMALL` texts."""
+    order = {text: place for place, text in enumerate(each.texts)}
+    shuffled = random.Random(seed).sample(list(order), len(order))
+    part_of = {text: place % max(1, len(order) // SMALL) for place, text in enumerate(shuffled)}
+    kept = [place for place, pair in enumerate(each.pairs) if part_of[pair.earlier] == part_of[pair.later]]
+    cosines = defaultdict[str, dict[str, float]](dict)
+    for pair in (each.pairs[place] for place in kept):
+        cosines[pair.earlier][pair.later] = cosines[pair.later][pair.earlier] = pair.cosine
+
+    def beside(text: str, pair: TextPair) -> list[float]:
+        near = cosines[text].items()
+        return [cosine for other, cosine in near if other != pair.earlier and order[other] < order[pair.later]]
+
+    return each._replace(
+        pairs=[
+            pair._replace(others=beside(pair.later, pair), around=beside(pair.earlier, pair))
+            for pair in (each.pairs[place] for place in kept)
+        ],
+        replaced=[each.replaced[place] for place in kept],
+        later=[each.later[place] for place in kept],
+    )
 
 
 def named(sets: Iterable[tuple[Judged, Array]], least: float) -> tuple[int, int]:

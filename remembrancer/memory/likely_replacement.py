@@ -153,6 +153,7 @@ def measures_of(pair: TextPair, weights: Weights) -> list[float]:
         pair.cosine - max((LEAST_COSINE, *pair.others)),
         pair.cosine - max((LEAST_COSINE, *pair.around)),
         math.log1p(min(MOST_NEARER, sum(cosine > pair.cosine for cosine in pair.others))),
+        math.log1p(len(pair.others)),
         math.log1p(pair.apart_s / HOUR_S),
         math.log1p(common),
         common / max(whole, 1.0),

@@ -18,11 +18,11 @@ from remembrancer.protocol.reads import ListedMemory
 
 PROBABLE: Final = 0.4
 """At this probability or above, the session that stored the later memory is notified, and recalls mark the earlier
-memory. Of 345 such pairs by six authors outside the fitting data, 268 were right (`python -m bench.worlds`)."""
+memory. Of 330 such pairs by six authors outside the fitting data, 264 were right (`python -m bench.worlds`)."""
 REPLACED: Final = 0.6
 """At this probability or above, lists mark the earlier memory, and contexts silently leave it out."""
 POSSIBLE: Final = 0.25
-"""At this probability or above, Review asks a person to decide. Of 398 such pairs by these authors, 283 were right."""
+"""At this probability or above, Review asks a person to decide. Of 396 such pairs by these authors, 287 were right."""
 RIVAL: Final = 1 / 3
 """Review hides a pair while another pair with one of its memories is more than three times as likely."""
 MOST_OF_TASK: Final = 0.6

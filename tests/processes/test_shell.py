@@ -284,18 +284,19 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
         assert "similar_to" not in shell("show", old), "it says nearly the same, once"
     mine = shell.json("add", "My desk is in room 4", "--user")["memory_id"]
     shell.until_drained()
-    shell("add", "My desk is in room 7 now", "--user")
+    now = shell.json("add", "My desk is in room 7 now", "--user")["memory_id"]
     assert asyncio.run(until(lambda: shell("list", "--review", "--user").startswith(f"{mine}\t")))
     shell("edit", mine, "--replaced")
+    shell("forget", "--for-good", "--yes", mine, now)  # other tests of this home list the user's memories
     long = "The backups run at 02:00 to the NAS in the cellar, are kept for 30 days and are encrypted with age"
     old = shell.json("add", long)["memory_id"]
     shell.until_drained()
-    asked = shell.run("add", "Backups are kept for 60 days now").stderr
+    asked = shell.run("add", "Backups to the NAS are kept for 60 days now").stderr
     assert (
         f"now” changes part of “{long}”. If so, run 'remembrancer edit {old}'. If it replaces all of it, run " in asked
     )
     assert f"--supersedes {old}'." in asked
-    assert "\tchanged in part by “Backups are kept for 60 days" in shell("list", "--review")
+    assert "\tchanged in part by “Backups to the NAS are kept for 60 days" in shell("list", "--review")
     shell("edit", old, "--both")
     older, newer = "Anna reviews the database migrations", "Database migrations are reviewed by Piotr now"
     old = shell.json("add", older)["memory_id"]
@@ -307,7 +308,7 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
     assert f"\nIt replaces its earlier copy {old}\n" in shell("add", older), "it was in doubt"
     shell("undo", "--yes")
     shell("edit", old, "--both")
-    older, newer = "We buy bread at Moser", "We buy cakes at Moser"
+    older, newer = "Karl bakes rye bread", "Karl bakes cakes"
     old, new = (shell.json("add", text)["memory_id"] for text in (older, newer))
     assert asyncio.run(until(shell.pairs)) == [(old, new)]
     review = shell.run("list", "--review")

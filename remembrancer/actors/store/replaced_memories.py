@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from remembrancer.actors.store.records.browsing import pairs_in_review
 from remembrancer.actors.store.records.sqlite_records import Reader, Records
 from remembrancer.actors.store.records.types import MemoryRecord, NearDuplicate, NearestTo
+from remembrancer.actors.store.vectors.near_duplicates import NEAREST
 from remembrancer.memory.decay import DAY_S
 from remembrancer.memory.likely_kind import READ_CHARACTERS
 from remembrancer.memory.likely_replacement import LEAST_COSINE, TextPair, probability
@@ -37,6 +38,8 @@ MAX_REPORTED: Final = 3
 LINKED_S: Final = 10.0
 """The time after which a pair's link must have been stored."""
 
+AS_FAR: Final = (LEAST_COSINE,) * NEAREST
+"""The cosines of other memories with which a pair is hardly ever less probable than with those of its memory."""
 MOST_ASKED: Final = 2
 """The number of earlier memories that Review asks about, one after another, if none of them is `PROBABLE`."""
 
@@ -82,7 +85,7 @@ class ReplacedMemories:
                 judged.append(_Judged(REPLACED, earlier, later, found.seen))
             elif not same_in_words(*texts):
                 apart_s = abs(later.happened_at - earlier.happened_at)
-                compared = TextPair(*texts, found.cosine, apart_s)
+                compared = TextPair(*texts, found.cosine, apart_s, AS_FAR)
                 if (at_most := probability(compared)) >= POSSIBLE:
                     possible.append((compared, _Judged(at_most, earlier, later, found.seen)))
         beside = nearest(list({each.number for _, pair in possible for each in (pair.earlier, pair.later)}))
